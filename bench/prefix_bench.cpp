@@ -21,13 +21,15 @@ constexpr std::int64_t kPromptBlocks = kPromptTokens / kBlockSize;
 
 /// Tables with a prefix cache.
 struct Cache {
-  Cache(std::int64_t num_blocks, std::int32_t num_sequences, bool is_on = true)
+  Cache(std::int64_t num_blocks, std::int32_t num_sequences, const PrefixOptions& options)
       : manager(BlockManager::create({.num_blocks = num_blocks, .max_holders = num_sequences + 2})
                     .value()),
         tables(BlockTables::create(manager, {.block_size_tokens = kBlockSize,
                                              .max_sequences = num_sequences,
-                                             .prefix_cache = {.is_on = is_on}})
+                                             .prefix_cache = options})
                    .value()) {}
+  Cache(std::int64_t num_blocks, std::int32_t num_sequences, bool is_on = true)
+      : Cache(num_blocks, num_sequences, PrefixOptions{.is_on = is_on}) {}
 
   /// Begins a sequence, computes the rest of its tokens and publishes it.
   SequenceId compute(std::span<const std::int32_t> tokens, std::uint64_t salt = 0) {
@@ -65,6 +67,34 @@ void BM_begin_and_end(benchmark::State& state) {
   for (auto _ : state) {
     const SequenceId id = cache.tables.create_sequence({.tokens = tokens}).value();
     static_cast<void>(cache.tables.destroy(id));
+  }
+}
+
+/// The same with what is off by default: an account, with a floor of range(0) blocks unless that is
+/// negative, ghosts that see about range(1) ids, and events when range(2) is 1.
+void BM_begin_and_end_watched(benchmark::State& state) {
+  static std::uint64_t told = 0;
+  PrefixOptions options{.is_on = true, .ghost_blocks = state.range(1)};
+  if (state.range(0) >= 0) options.max_accounts = 1;
+  if (state.range(2) == 1) options.events.tell = [](const PrefixEvent&, void*) { ++told; };
+  Cache cache(4 * kPromptBlocks, 4, options);
+  const std::vector<std::int32_t> tokens = prompt(1);
+  if (state.range(0) >= 0 && !cache.tables.set_salt_limits(0, {.floor_blocks = state.range(0)})) {
+    std::abort();
+  }
+  if (!cache.tables.destroy(cache.compute(tokens))) return;
+  for (auto _ : state) {
+    const SequenceId id = cache.tables.create_sequence({.tokens = tokens}).value();
+    static_cast<void>(cache.tables.destroy(id));
+  }
+}
+
+/// Takes the figures for a publication.
+void BM_figures(benchmark::State& state) {
+  Cache cache(kPromptBlocks, 4, PrefixOptions{.is_on = true, .ghost_blocks = state.range(0)});
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(cache.tables.prefix_stats());
+    benchmark::DoNotOptimize(cache.tables.prefix_use());
   }
 }
 
@@ -130,6 +160,16 @@ void BM_decode_step(benchmark::State& state) {
 
 BENCHMARK(BM_match)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_begin_and_end_watched)
+    ->Args({0, 0, 0})
+    ->Args({64, 0, 0})
+    ->Args({2048, 0, 0})
+    ->Args({-1, 4096, 0})
+    ->Args({-1, 1 << 16, 0})
+    ->Args({-1, 0, 1})
+    ->ArgNames({"floor", "ghosts", "events"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_figures)->Arg(0)->Arg(4096)->ArgName("ghosts");
 BENCHMARK(BM_cold_prompt)->Arg(0)->Arg(1)->ArgName("evicts")->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_decode_step)
     ->ArgsProduct({{256, 1024}, {0, 1}})

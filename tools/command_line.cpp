@@ -113,6 +113,10 @@ void exclude_choices(CLI::App& app, Configuration& configuration) {
   configuration.exclude_choice(*replay.get_option("--decode-us"), clock, {"roofline"});
   configuration.exclude_choice(*replay.get_option("--device"), *replay.get_option("--attention"),
                                {"off"});
+  for (const char* of_cache : {"--policy", "--salt-column"}) {
+    configuration.need_any(*replay.get_option(of_cache), {replay.get_option("--pure-cache"),
+                                                          replay.get_option("--prefix-cache")});
+  }
 }
 
 /// Says which sizes of the command chosen have a fraction of a byte.

@@ -239,6 +239,42 @@ typedef enum kvarena_import_state {
   KVARENA_IMPORT_FAILED = 2    ///< others gave up; only destroy is left
 } kvarena_import_state;
 
+/// Which cached block goes first; docs/howto/choose-an-eviction-policy.md.
+typedef enum kvarena_eviction {
+  KVARENA_TAIL_FIRST = 0,     ///< least recently used; of a sequence its tail before its head
+  KVARENA_HEAD_FIRST = 1,     ///< the same; of a sequence its head before its tail
+  KVARENA_FIFO = 2,           ///< that became evictable for the first time first
+  KVARENA_LFU = 3,            ///< used least often
+  KVARENA_EVICT_PRIORITY = 4  ///< of the lowest priority: kvarena_sequence_set_retention
+} kvarena_eviction;
+
+/// What is done when two sequences compute the same block at the same time.
+typedef enum kvarena_duplicates {
+  KVARENA_DUPLICATE = 0,        ///< each computes and keeps its own block; the first is registered
+  KVARENA_SHARE_DUPLICATE = 1,  ///< the second gives its own up when both are published
+  KVARENA_WAIT = 2              ///< kvarena_sequence_create refuses: failed_precondition (content)
+} kvarena_duplicates;
+
+/// Why a cached prefix covers no more tokens.
+typedef enum kvarena_prefix_stop {
+  KVARENA_STOP_CAPPED = 0,            ///< all full blocks, but one token is left to compute
+  KVARENA_STOP_LESS_THAN_BLOCK = 1,   ///< the tokens that are left do not fill a block
+  KVARENA_STOP_NEVER_SEEN = 2,        ///< no such block is known
+  KVARENA_STOP_EVICTED = 3,           ///< it was known and is gone; `removal` says why
+  KVARENA_STOP_OTHER_SALT = 4,        ///< known under another salt
+  KVARENA_STOP_OTHER_EXTRA_KEY = 5,   ///< known under this salt with other extra keys
+  KVARENA_STOP_NOT_YET_PUBLISHED = 6  ///< another sequence computes it now
+} kvarena_prefix_stop;
+
+/// Why a block is not known any more.
+typedef enum kvarena_prefix_removal {
+  KVARENA_REMOVED_EVICTED = 0,      ///< an allocation took it
+  KVARENA_REMOVED_WITH_PARENT = 1,  ///< a block before it went
+  KVARENA_REMOVED_FORGOTTEN = 2,    ///< the engine forgot it
+  KVARENA_REMOVED_ABORTED = 3,      ///< cut, undone or ended before it was published
+  KVARENA_REMOVED_LOST = 4          ///< others took it
+} kvarena_prefix_removal;
+
 /// What an allocation is for.
 typedef enum kvarena_purpose {
   KVARENA_MODEL_WEIGHTS = 0,         ///< "ModelWeights"
@@ -288,7 +324,9 @@ typedef enum kvarena_operation_kind {
   KVARENA_OPERATION_QUARANTINE = 8,         ///< a block leaves service
   KVARENA_OPERATION_RESTORE = 9,            ///< a block returns to service
   KVARENA_OPERATION_OPEN_TICKET = 10,       ///< a ticket was opened
-  KVARENA_OPERATION_RETIRE = 11             ///< a ticket has retired
+  KVARENA_OPERATION_RETIRE = 11,            ///< a ticket has retired
+  KVARENA_OPERATION_SET_RETENTION = 12,     ///< how long a block should stay was said
+  KVARENA_OPERATION_ADVANCE_CLOCK = 13      ///< the clock of retentions went on
 } kvarena_operation_kind;
 
 // ---- ids and handles ----------------------------------------------------------------------------
@@ -492,12 +530,13 @@ typedef struct kvarena_operation {
   uint64_t struct_size;   ///< of the library's struct
   uint64_t holder;        ///< argument, or result of register_holder
   uint64_t ticket;        ///< a number that rises from ticket to ticket; 0: none of this manager
-  int64_t count;          ///< blocks asked for, or reserved
+  int64_t count;          ///< blocks asked for, or reserved; the end of a retention; the clock
   const int32_t* blocks;  ///< [num_blocks] arguments, or the result of allocate; borrowed
   uint64_t num_blocks;    ///< entries of `blocks`
   int32_t kind;           ///< kvarena_operation_kind
   int32_t outcome;        ///< kvarena_code
-  int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content
+  int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content;
+                          ///< set_retention: the priority
   int32_t reserved;       ///< 0
 } kvarena_operation;
 
@@ -511,8 +550,22 @@ typedef enum kvarena_group_kind {
   KVARENA_GROUP_FULL = 0,    ///< all tokens
   KVARENA_GROUP_WINDOW = 1,  ///< the last `limit_tokens` tokens
   KVARENA_GROUP_CHUNK = 2,   ///< the aligned chunk of `limit_tokens` tokens that has the last token
+  KVARENA_GROUP_STATE = 3,   ///< one state of fixed size, which each token changes
   KVARENA_GROUP_CROSS = 4    ///< the tokens of an encoder, at most `limit_tokens`
 } kvarena_group_kind;
+
+/// How a kernel of states works.
+typedef enum kvarena_state_mode {
+  KVARENA_STATE_IN_PLACE = 0,   ///< it reads and writes one slot
+  KVARENA_STATE_READ_WRITE = 1  ///< it reads one slot and writes another, and takes zeros for -1
+} kvarena_state_mode;
+
+/// One tensor of a layer's state.
+typedef struct kvarena_state_plane {
+  int64_t shape[4];  ///< the first num_dims, each at least 1
+  int32_t num_dims;  ///< 1 .. 4
+  int32_t dtype;     ///< kvarena_dtype
+} kvarena_state_plane;
 
 /// One layer of a group.
 typedef struct kvarena_group_layer {
@@ -536,8 +589,12 @@ typedef struct kvarena_layer_group {
   int32_t dtype_v;                    ///< kvarena_dtype of V
   int32_t value_in_key;               ///< 1: V is the leading head_dim_v elements of K: a latent
   int32_t block_size_tokens;          ///< 1 .. 65536; 0: 16
-  int32_t rollback_tokens;            ///< window: tokens that can be taken back
-  int32_t reserved;                   ///< 0
+  int32_t rollback_tokens;            ///< window, state: tokens that can be taken back
+  int32_t num_planes;                 ///< state: 1 .. 8; other kinds: 0
+  const kvarena_state_plane* planes;  ///< [num_planes] what a layer keeps
+  int32_t state_mode;                 ///< kvarena_state_mode
+  int32_t loses_on_abort;             ///< 1: a step may write over the state that it reads, and an
+                                      ///< aborted step loses it; 0: it keeps both until its end
 } kvarena_layer_group;
 
 /// Options of a cache, and of the layout of a pool. kv_cache_options.hpp has more on each member.
@@ -588,6 +645,16 @@ typedef struct kvarena_cache_options {
   int64_t num_groups;                 ///< entries of `groups`, each of groups[0].struct_size bytes
   int64_t page_sequence_tokens;       ///< with groups: the page is chosen for sequences of up to so
                                       ///< many tokens; 0: max_sequence_tokens, or 131,072
+  int64_t checkpoint_every_tokens;    ///< states are kept at multiples of this length; 0: 2,048;
+                                      ///< -1: only where the engine says so
+  int32_t prefix_cache;               ///< 1: sequences that begin with the same tokens share blocks
+  int32_t prefix_duplicates;          ///< kvarena_duplicates
+  int32_t prefix_extra_keys;          ///< extra keys that a sequence may have, 0 .. 31
+  int32_t eviction;          ///< kvarena_eviction of the blocks that the prefix cache keeps
+  int64_t prefix_history;    ///< newest removals, and registrations, that are remembered for
+                             ///< kvarena_prefix_stop; 0: one for each 16 blocks, at least 64
+  uint64_t prefix_key_low;   ///< the key of the hash, for runs that can be repeated
+  uint64_t prefix_key_high;  ///< its other half; both 0: drawn at create
 } kvarena_cache_options;
 
 /// The memory that a cache takes.
@@ -644,6 +711,13 @@ KVARENA_API kvarena_status kvarena_cache_describe(kvarena_cache* cache,
 
 // ---- sequences ----------------------------------------------------------------------------------
 
+/// Something apart from the tokens that K and V depend on, such as an adapter or an image. It
+/// counts for the block that has its first token, and for all blocks behind that one.
+typedef struct kvarena_extra_key {
+  uint64_t key;         ///< the engine's id of it
+  int64_t first_token;  ///< index of the first token that depends on it
+} kvarena_extra_key;
+
 /// Options of a new sequence.
 typedef struct kvarena_sequence_options {
   uint64_t struct_size;       ///< sizeof(kvarena_sequence_options)
@@ -654,6 +728,12 @@ typedef struct kvarena_sequence_options {
                               ///< own id, for a fork the owner of its parent
   int32_t cross_tokens;       ///< tokens of an encoder that the layers of cross groups read
   int32_t reserved;           ///< 0
+  const int32_t* tokens;      ///< [num_tokens] with a prefix cache: what the sequence will begin
+                              ///< with. It gets the longest cached prefix of it
+  uint64_t num_tokens;        ///< entries of `tokens`
+  uint64_t salt;              ///< the tenant: nothing of another salt is ever found
+  const kvarena_extra_key* extra_keys;  ///< [num_extra_keys] by first_token, rising or equal
+  uint64_t num_extra_keys;              ///< entries of `extra_keys`
 } kvarena_sequence_options;
 
 /// One sequence's figures.
@@ -669,9 +749,13 @@ typedef struct kvarena_sequence_info {
   kvarena_holder holder;      ///< the holder of its block references
   int32_t import_state;       ///< kvarena_import_state
   int32_t reserved;           ///< 0
+  int64_t known_tokens;       ///< leading tokens whose values the prefix cache was told
 } kvarena_sequence_info;
 
-/// Creates an empty sequence. `options` may be NULL. Returns exhausted (sequence).
+/// Creates an empty sequence, or with a prefix cache and tokens one that begins with their longest
+/// cached prefix: kvarena_sequence_prefix says what was found. `options` may be NULL. Returns
+/// exhausted (sequence, table_page, block), context_length_exceeded, invalid_argument (num_tokens,
+/// or the option extra_keys or first_token), or failed_precondition (content) with KVARENA_WAIT.
 KVARENA_API kvarena_status kvarena_sequence_create(kvarena_cache* cache,
                                                    const kvarena_sequence_options* options,
                                                    kvarena_sequence* sequence);
@@ -709,6 +793,25 @@ KVARENA_API kvarena_status kvarena_sequence_restorable_length(kvarena_cache* cac
                                                               kvarena_sequence sequence,
                                                               int64_t length_tokens,
                                                               int64_t* restorable);
+/// Keeps the states of a sequence at its present length as a checkpoint, until its pages are
+/// needed: the sequence can be cut and forked there. Between steps. Returns unsupported
+/// (num_groups) without groups of states, not_found, or failed_precondition (sequence).
+KVARENA_API kvarena_status kvarena_sequence_checkpoint(kvarena_cache* cache,
+                                                       kvarena_sequence sequence);
+/// Writes the lengths of a sequence's checkpoints to `lengths` [room], ascending, and their number
+/// to `count`. Returns invalid_argument (span_size) as kvarena_sequence_blocks does.
+KVARENA_API kvarena_status kvarena_sequence_checkpoints(kvarena_cache* cache,
+                                                        kvarena_sequence sequence, int64_t* lengths,
+                                                        size_t room, size_t* count);
+/// Writes the blocks of the state at exactly `length_tokens`, held or a checkpoint, and their
+/// generations, both [room], as kvarena_sequence_create_from takes them. `part` is the part of the
+/// pool with these states. Returns failed_precondition (sequence_length) where there is none, and
+/// invalid_argument (num_groups, span_size).
+KVARENA_API kvarena_status kvarena_sequence_state_blocks(kvarena_cache* cache,
+                                                         kvarena_sequence sequence,
+                                                         int64_t length_tokens, int32_t part,
+                                                         int32_t* blocks, uint32_t* generations,
+                                                         size_t room, size_t* count);
 /// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer, a load. Until
 /// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
@@ -781,6 +884,93 @@ KVARENA_API kvarena_status kvarena_sequence_tables(kvarena_cache* cache,
 /// `count`. Returns invalid_argument (span_size) as kvarena_sequence_blocks does.
 KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_sequence* sequences,
                                                  size_t room, size_t* count);
+
+// Cached prefixes, with prefix_cache in the cache's options; else these calls return
+// failed_precondition. The tokens of steps are told by kvarena_step_append_tokens. The end of a
+// step publishes the blocks that its tokens fill. docs/howto/share-prefixes.md has a guide.
+
+/// The entries of the lists by reason in kvarena_prefix_stats.
+#define KVARENA_MAX_PREFIX_REASONS 16
+
+/// The longest cached prefix of some tokens.
+typedef struct kvarena_prefix {
+  uint64_t struct_size;     ///< sizeof(kvarena_prefix)
+  int64_t tokens;           ///< covered
+  int64_t blocks;           ///< covered
+  uint64_t removal_serial;  ///< stop evicted: the removal, as kvarena_prefix_stats counts them
+  int32_t pending_block;    ///< stop not yet published: the block that is waited for; else -1
+  int32_t stop;             ///< kvarena_prefix_stop
+  int32_t removal;          ///< stop evicted: kvarena_prefix_removal
+  int32_t reserved;         ///< 0
+} kvarena_prefix;
+
+/// Figures of a prefix cache. Counters count since create.
+typedef struct kvarena_prefix_stats {
+  uint64_t struct_size;    ///< sizeof(kvarena_prefix_stats)
+  int64_t registered;      ///< blocks that are known now
+  int64_t published;       ///< of these, those that can be found
+  uint64_t registrations;  ///< blocks ever known
+  uint64_t removals;       ///< blocks that ceased to be known
+  uint64_t queries;        ///< sequences created with tokens, and calls of kvarena_sequence_adopt
+  uint64_t query_tokens;   ///< tokens of these
+  uint64_t hits;           ///< queries of which at least a block was covered
+  uint64_t hit_blocks;     ///< blocks covered
+  uint64_t hit_tokens;     ///< tokens covered
+  uint64_t duplicates;     ///< blocks computed while an equal one was known
+  uint64_t shared;         ///< of these, those given up for the known one
+  uint64_t broken_chains;  ///< sequences that stopped to register blocks
+  uint64_t stops[KVARENA_MAX_PREFIX_REASONS];        ///< queries by kvarena_prefix_stop
+  uint64_t removals_by[KVARENA_MAX_PREFIX_REASONS];  ///< removals by kvarena_prefix_removal
+} kvarena_prefix_stats;
+
+/// Returns the name of a kvarena_prefix_stop, such as "never_seen"; "unknown_stop" for others.
+KVARENA_API const char* kvarena_name_of_prefix_stop(int32_t stop);
+/// Returns the name of a kvarena_prefix_removal; "unknown_removal" for others.
+KVARENA_API const char* kvarena_name_of_prefix_removal(int32_t removal);
+/// Finds the longest cached prefix of the prompt's tokens, under its salt and extra keys. Changes
+/// nothing. Returns invalid_argument (pointer, num_tokens, or the options of the keys). O(blocks).
+KVARENA_API kvarena_status kvarena_prefix_match(kvarena_cache* cache,
+                                                const kvarena_sequence_options* prompt,
+                                                kvarena_prefix* prefix);
+/// Writes what the create or the last adopt of a sequence has found. Returns not_found.
+KVARENA_API kvarena_status kvarena_sequence_prefix(kvarena_cache* cache, kvarena_sequence sequence,
+                                                   kvarena_prefix* prefix);
+/// Makes an empty sequence begin with the longest cached prefix of the tokens. Returns what
+/// kvarena_sequence_create returns, failed_precondition (sequence) for one that is not empty, or
+/// not_found. O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_adopt(kvarena_cache* cache, kvarena_sequence sequence,
+                                                  const int32_t* tokens, size_t count,
+                                                  kvarena_prefix* prefix);
+/// Tells the next tokens of a sequence that no step has told: of an import, or when a step ran
+/// before they were known. They have been written. Publishes the blocks that they fill. Returns
+/// invalid_argument (num_tokens) for more than the sequence has, failed_precondition (sequence) for
+/// an import that is not published, or (step) between append and the end of a step. O(tokens).
+KVARENA_API kvarena_status kvarena_sequence_register(kvarena_cache* cache,
+                                                     kvarena_sequence sequence,
+                                                     const int32_t* tokens, size_t count);
+/// Forgets the cached blocks of a sequence, and all behind them, also those of others. Returns
+/// not_found. O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_forget(kvarena_cache* cache, kvarena_sequence sequence);
+/// Says how long the cached blocks of a range of tokens should stay: `priority` from 0 (evicted
+/// first) to 100, until `expires_at` of kvarena_prefix_advance_clock (0: for ever). Blocks that are
+/// not full are left out; `blocks` (may be NULL) gets the number of the others. Returns unsupported
+/// with the option eviction unless that is KVARENA_EVICT_PRIORITY, invalid_argument (token_index,
+/// num_tokens, or the option), or not_found. O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_set_retention(kvarena_cache* cache,
+                                                          kvarena_sequence sequence,
+                                                          int64_t first_token, int64_t num_tokens,
+                                                          int32_t priority, int64_t expires_at,
+                                                          int64_t* blocks);
+/// Sets the clock of retentions, which begins at 0, in any unit of the engine. Returns unsupported
+/// with the option eviction, or invalid_argument with the option clock for a time before the
+/// present one.
+KVARENA_API kvarena_status kvarena_prefix_advance_clock(kvarena_cache* cache, int64_t now);
+/// Forgets all cached blocks of a salt. O(num_blocks).
+KVARENA_API kvarena_status kvarena_prefix_forget_salt(kvarena_cache* cache, uint64_t salt);
+/// Forgets all cached blocks. O(num_blocks).
+KVARENA_API kvarena_status kvarena_prefix_forget_all(kvarena_cache* cache);
+/// Reads the figures; all 0 without a prefix cache.
+KVARENA_API kvarena_status kvarena_prefix_ask(kvarena_cache* cache, kvarena_prefix_stats* stats);
 
 /// What a pin holds, and who holds it.
 typedef struct kvarena_pin_options {
@@ -888,6 +1078,21 @@ typedef struct kvarena_write_args {
   int32_t reserved;                  ///< 0
 } kvarena_write_args;
 
+/// The slots of a group of states in a step, by row of the demands: docs/states.md. Host memory,
+/// valid until the step ends.
+typedef struct kvarena_state_slots {
+  uint64_t struct_size;          ///< sizeof(kvarena_state_slots)
+  const int32_t* read;           ///< [num_rows, num_parts] before the step; -1: zeros
+  const int32_t* write;          ///< [num_rows, num_parts] after it; -1: the row has no new tokens
+  const int32_t* extra_offsets;  ///< [num_rows + 1] the extras of row r begin at entry r
+  const int32_t* extra_tokens;   ///< [num_extras] after which new token of the row, from 0
+  const int32_t* extra_slots;    ///< [num_extras, num_parts] where that state is to be written too
+  int32_t num_rows;              ///< demands of the step
+  int32_t num_extras;            ///< states inside the step; the kernel must write all of them
+  int32_t num_parts;             ///< slots of one state
+  int32_t part;                  ///< the part of the pool, for kvarena_sequence_group_blocks
+} kvarena_state_slots;
+
 /// K and V of a sequence's encoder for one layer of a cross group.
 typedef struct kvarena_write_cross_args {
   uint64_t struct_size;              ///< sizeof(kvarena_write_cross_args)
@@ -937,6 +1142,16 @@ KVARENA_API kvarena_status kvarena_step_begin(kvarena_cache* cache,
 /// content: a sequence that is being imported), or device_error.
 KVARENA_API kvarena_status kvarena_step_append(kvarena_cache* cache, const kvarena_demand* demands,
                                                size_t count, int32_t urgency, kvarena_batch* batch);
+/// Does what kvarena_step_append does, or with a `shape` (NULL: none) what
+/// kvarena_step_append_recorded does, and tells the prefix cache the new tokens: `tokens`
+/// [num_tokens, the sum over the demands] has them demand by demand. A demand whose first entry is
+/// negative is not told; its sequence then registers no more blocks. Also returns invalid_argument
+/// (span_size) unless there are as many tokens.
+KVARENA_API kvarena_status kvarena_step_append_tokens(kvarena_cache* cache,
+                                                      const kvarena_recorded_step* shape,
+                                                      const kvarena_demand* demands, size_t count,
+                                                      const int32_t* tokens, size_t num_tokens,
+                                                      int32_t urgency, kvarena_batch* batch);
 /// Writes the index of the demand at which the last append failed, or -1.
 KVARENA_API kvarena_status kvarena_step_failed_demand(kvarena_cache* cache, int64_t* index);
 /// Writes what the step, or the recording, put on the device. Returns failed_precondition (step)
@@ -951,6 +1166,10 @@ KVARENA_API kvarena_status kvarena_step_write(kvarena_cache* cache, const kvaren
 /// (num_groups) too.
 KVARENA_API kvarena_status kvarena_step_group_batch(kvarena_cache* cache, int32_t part,
                                                     kvarena_device_batch* batch);
+/// Writes the slots of the step's `index`-th group of states, counted from 0. Returns
+/// failed_precondition (step) without an append, or invalid_argument (num_groups).
+KVARENA_API kvarena_status kvarena_step_states(kvarena_cache* cache, int32_t index,
+                                               kvarena_state_slots* slots);
 /// Queues the write of K and V of a sequence's encoder, for a layer of a cross group: once, or
 /// again when they changed. The sequence is in the step. Returns what kvarena_step_write returns,
 /// and not_found (sequence).
@@ -1214,6 +1433,25 @@ KVARENA_API kvarena_status kvarena_cache_num_parts(kvarena_cache* cache, int32_t
 /// Writes the counts of one part. Returns invalid_argument (num_groups). O(1).
 KVARENA_API kvarena_status kvarena_cache_part(kvarena_cache* cache, int32_t part,
                                               kvarena_part_stats* stats);
+/// The states of one recurrent layer of the pool. Plane p of the state in slot s begins at
+/// `base + s * slot_stride_bytes + offsets[p]`.
+typedef struct kvarena_state_view {
+  uint64_t struct_size;           ///< sizeof(kvarena_state_view)
+  void* base;                     ///< of slot 0
+  int64_t slot_stride_bytes;      ///< from a slot to the next
+  int64_t num_slots;              ///< slots in the pool
+  int32_t index;                  ///< of kvarena_step_states
+  int32_t part;                   ///< which of the num_parts slots of a state has the layer
+  int32_t num_planes;             ///< used entries of `offsets` and `planes`
+  int32_t reserved;               ///< 0
+  int64_t offsets[8];             ///< bytes, multiples of 16
+  kvarena_state_plane planes[8];  ///< type and shape, in C order without gaps
+} kvarena_state_view;
+
+/// Writes where the states of a recurrent layer lie, for kernels of the engine's own. Returns
+/// invalid_argument (layer) for another layer.
+KVARENA_API kvarena_status kvarena_cache_state_view(kvarena_cache* cache, int32_t layer,
+                                                    kvarena_state_view* view);
 /// Writes K or V (kvarena_plane_kind) of one layer of the pool. Returns invalid_argument (layer).
 KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
                                                kvarena_plane* plane);

@@ -14,16 +14,21 @@ class LayerGroup:
     layers: Sequence[
         int | tuple[int, int]
     ]  #: the model's layers; (layer, reads_layer): it reads another's K and V
-    num_kv_heads: int  #: 1 .. 4096
-    head_dim: int  #: 1 .. 4096
+    num_kv_heads: int = 0  #: 1 .. 4096
+    head_dim: int = 0  #: 1 .. 4096
     head_dim_v: int = 0  #: 1 .. 4096; 0: the same as head_dim
-    kind: str = "full"  #: the tokens kept: "full", "window", "chunk" or "cross"
+    kind: str = "full"  #: what is kept: "full", "window", "chunk", "cross", or "state"
     limit_tokens: int = 0  #: of windows, chunks and encoders
     rollback_tokens: int = 0  #: windows: tokens that can be taken back
     block_size: int = 0  #: 1 .. 65536; 0: 16
     value_in_key: bool = False  #: V is the leading head_dim_v elements of K: a latent
     dtype: Any = "f16"  #: of K and V
     dtype_v: Any = None  #: of V; None: that of K
+    planes: Sequence[
+        tuple[Any, Sequence[int]]
+    ] = ()  #: states: (dtype, shape) of what a layer keeps, 1 .. 8
+    state_mode: str = "in_place"  #: states: the kernel reads and writes one slot; or "read_write": it writes another
+    loses_on_abort: bool = False  #: states: a step may write over the state that it reads
 
 
 @dataclass(kw_only=True)
@@ -62,6 +67,19 @@ class CacheOptions:
     draft_trees: bool = False  #: attend's tree_mask may be set
     max_pins: int = 0  #: pins at a time, at most 2^24; 0: 64; -1: none
     eager_retire: bool = False  #: retire tickets as soon as their work has completed
+    prefix_cache: bool = False  #: sequences that begin with the same tokens share blocks
+    prefix_extra_keys: int = 0  #: extra keys that a sequence may have, 0 .. 31
+    prefix_history: int = (
+        0  #: newest removals and registrations that Prefix.stop knows; 0: one for each 16 blocks
+    )
+    prefix_key_low: int = 0  #: the key of the hash, for runs that can be repeated
+    prefix_key_high: int = 0  #: its other half; both 0: drawn at create
+    prefix_duplicates: str = (
+        "duplicate"  #: or "share", "wait": when two sequences compute one block
+    )
+    eviction: str = (
+        "tail_first"  #: or "head_first", "fifo", "lfu", "priority": which cached block goes first
+    )
     dtype: Any = "f16"  #: of K and V: "f16", "bf16", "f32", "fp8_e4m3", or torch's types
     tile_order: str = "best"  #: "best", "rows" or "chunked"
     block_order: str = "block_major"  #: or "layer_major"
@@ -70,6 +88,7 @@ class CacheOptions:
     name: str | None = None  #: for logs, violations and health
     log: Callable[[Operation], None] | None = None  #: receives every mutating call
     groups: Sequence[LayerGroup] = ()  #: layers that keep different data, in one pool of pages
+    checkpoint_every_tokens: int = 0  #: with groups of states: kept at multiples of this length; 0: 2,048; -1: only where the engine says so
     page_sequence_tokens: int = 0  #: with groups: the page is chosen for sequences of up to so many tokens; 0: max_sequence_tokens, or 131,072
 
 

@@ -103,6 +103,39 @@ class SequenceInfo(NamedTuple):
     owner: int  #: whose content it is; never 0
     holder: int  #: the holder of its block references
     import_state: str  #: "none", "filling" or "failed"
+    known_tokens: int  #: leading tokens whose values the prefix cache was told
+
+
+class Prefix(NamedTuple):
+    """The longest cached prefix of some tokens."""
+
+    tokens: int  #: covered
+    blocks: int  #: covered
+    stop: str  #: why not more: "capped" (one token is left to compute), "less_than_a_block", "never_seen", "evicted", "other_salt", "other_extra_key" or "not_yet_published"
+    removal: (
+        str | None
+    )  #: stop "evicted": "evicted", "parent_removed", "forgotten", "aborted" or "lost"
+    removal_serial: int  #: stop "evicted": the removal, as PrefixStats.removals counts them
+    pending_block: int  #: stop "not_yet_published": the block that is waited for; else -1
+
+
+class PrefixStats(NamedTuple):
+    """The figures of a prefix cache. Counters count since create."""
+
+    registered: int  #: blocks that are known now
+    published: int  #: of these, those that can be found
+    registrations: int  #: blocks ever known
+    removals: int  #: blocks that ceased to be known
+    queries: int  #: sequences created with tokens, and calls of Sequence.adopt
+    query_tokens: int  #: tokens of these
+    hits: int  #: queries of which at least a block was covered
+    hit_blocks: int  #: blocks covered
+    hit_tokens: int  #: tokens covered
+    duplicates: int  #: blocks computed while an equal one was known
+    shared: int  #: of these, those given up for the known one
+    broken_chains: int  #: sequences that stopped to register blocks
+    stops: dict[str, int]  #: queries by Prefix.stop
+    removals_by: dict[str, int]  #: removals by Prefix.removal
 
 
 class DeviceInfo(NamedTuple):
@@ -165,6 +198,25 @@ class PartStats(NamedTuple):
     evictable: int  #: blocks by state
     offline: int  #: blocks by state
     stranded: int  #: the part of `free` that only this part of the pool can use now
+
+
+class StateView(NamedTuple):
+    """The states of one recurrent layer."""
+
+    planes: list[SupportsDLPack]  #: each [num_slots, *shape], in the memory of the pool
+    index: int  #: of Step.states
+    part: int  #: which of the slots of a state has the layer
+
+
+class StateSlots(NamedTuple):
+    """The slots of a group of states in a step; lists by row of the demands."""
+
+    read: list[list[int]]  #: [rows][parts] before the step; -1: zeros
+    write: list[list[int]]  #: [rows][parts] after it; -1: the row has no new tokens
+    extra_offsets: list[int]  #: [rows + 1] the extras of row r begin at entry r
+    extra_tokens: list[int]  #: [extras] after which new token of the row, from 0
+    extra_slots: list[list[int]]  #: [extras][parts] where that state is to be written too
+    part: int  #: the part of the pool, for group_blocks
 
 
 class BlockInfo(NamedTuple):

@@ -24,6 +24,8 @@ nb::object options_record(const Cache& cache) {
   values["block_order"] = nb::str(kBlockOrders[options.block_order].data());
   values["scrub"] = nb::str(kScrubs[options.scrub].data());
   values["groups"] = cache.groups;
+  values["prefix_duplicates"] = nb::str(kDuplicates[options.prefix_duplicates].data());
+  values["eviction"] = nb::str(kEvictions[options.eviction].data());
   return python_class("kvarena._options", "CacheOptions")(**values);
 }
 
@@ -153,6 +155,9 @@ kvarena_cache_options read_cache_options(nb::handle given) {
   options.tile_order = number_of("tile_order", word("tile_order"), kTileOrders);
   options.block_order = number_of("block_order", word("block_order"), kBlockOrders);
   options.scrub = number_of("scrub", word("scrub"), kScrubs);
+  options.prefix_duplicates =
+      number_of("prefix_duplicates", word("prefix_duplicates"), kDuplicates);
+  options.eviction = number_of("eviction", word("eviction"), kEvictions);
   return options;
 }
 

@@ -104,6 +104,9 @@ inline constexpr std::string_view kDtypes[] = {"f16", "bf16", "f32", "fp8_e4m3",
 inline constexpr std::string_view kTileOrders[] = {"best", "rows", "chunked"};
 inline constexpr std::string_view kBlockOrders[] = {"block_major", "layer_major"};
 inline constexpr std::string_view kScrubs[] = {"never", "on_owner_change", "always"};
+inline constexpr std::string_view kDuplicates[] = {"duplicate", "share", "wait"};
+inline constexpr std::string_view kEvictions[] = {"tail_first", "head_first", "fifo", "lfu",
+                                                  "priority"};
 inline constexpr std::string_view kPurposes[] = {"model_weights", "kv_cache",
                                                  "intermediate_buffers", "unknown"};
 inline constexpr std::string_view kMemoryKinds[] = {"device", "staging"};

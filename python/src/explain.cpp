@@ -69,7 +69,8 @@ nb::object stats_record(kvarena_stats& stats) {
 void hear_operation(void* user, const kvarena_operation* operation) {
   constexpr const char* kNames[] = {
       "register_holder", "unregister_holder", "reserve",    "allocate", "retain",      "release",
-      "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire"};
+      "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire",
+      "set_retention",   "advance_clock"};
   nb::gil_scoped_acquire acquired;
   const nb::error_scope outer;  // an object that ends while an exception is raised makes operations
   const nb::object function = *static_cast<const nb::object*>(user);

@@ -15,6 +15,7 @@ namespace kvarena::python {
 struct GroupOptions {
   std::vector<kvarena_layer_group> groups;
   std::vector<std::vector<kvarena_group_layer>> layers;  // by group
+  std::vector<std::vector<kvarena_state_plane>> planes;  // by group
 };
 
 /// Reads the members `groups` and `page_sequence_tokens` of a kvarena.CacheOptions into `options`,

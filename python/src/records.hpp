@@ -5,6 +5,7 @@
 /// records. `each_member(struct, visit)` calls `visit(name, member)`.
 
 #include "core.hpp"
+#include "group_records.hpp"
 
 #include <type_traits>
 
@@ -60,6 +61,7 @@ void each_member(kvarena_sequence_info& s, Visit&& visit) {
   visit("deadline_ns", s.deadline_ns);
   visit("owner", s.owner);
   visit("holder", s.holder);
+  visit("known_tokens", s.known_tokens);
 }
 
 template <class Visit>
@@ -130,6 +132,36 @@ void each_member(kvarena_cache_options& s, Visit&& visit) {
   visit("max_pins", s.max_pins);
   visit("eager_retire", s.eager_retire);
   visit("page_sequence_tokens", s.page_sequence_tokens);
+  visit("checkpoint_every_tokens", s.checkpoint_every_tokens);
+  visit("prefix_cache", s.prefix_cache);
+  visit("prefix_extra_keys", s.prefix_extra_keys);
+  visit("prefix_history", s.prefix_history);
+  visit("prefix_key_low", s.prefix_key_low);
+  visit("prefix_key_high", s.prefix_key_high);
+}
+
+template <class Visit>
+void each_member(kvarena_prefix& s, Visit&& visit) {
+  visit("tokens", s.tokens);
+  visit("blocks", s.blocks);
+  visit("removal_serial", s.removal_serial);
+  visit("pending_block", s.pending_block);
+}
+
+template <class Visit>
+void each_member(kvarena_prefix_stats& s, Visit&& visit) {
+  visit("registered", s.registered);
+  visit("published", s.published);
+  visit("registrations", s.registrations);
+  visit("removals", s.removals);
+  visit("queries", s.queries);
+  visit("query_tokens", s.query_tokens);
+  visit("hits", s.hits);
+  visit("hit_blocks", s.hit_blocks);
+  visit("hit_tokens", s.hit_tokens);
+  visit("duplicates", s.duplicates);
+  visit("shared", s.shared);
+  visit("broken_chains", s.broken_chains);
 }
 
 template <class Visit>
@@ -173,46 +205,6 @@ void each_member(kvarena_monitor_options& s, Visit&& visit) {
   visit("http_max_connections", s.http_max_connections);
   visit("http_request_limit_ms", s.http_request_limit_ms);
   visit("http_max_request_bytes", s.http_max_request_bytes);
-}
-
-template <class Visit>
-void each_member(kvarena_layer_group& g, Visit&& visit) {
-  visit("limit_tokens", g.limit_tokens);
-  visit("num_kv_heads", g.num_kv_heads);
-  visit("head_dim", g.head_dim_k);
-  visit("head_dim_v", g.head_dim_v);
-  visit("value_in_key", g.value_in_key);
-  visit("block_size", g.block_size_tokens);
-  visit("rollback_tokens", g.rollback_tokens);
-}
-
-template <class Visit>
-void each_member(kvarena_page_stats& s, Visit&& visit) {
-  visit("page_bytes", s.page_bytes);
-  visit("num_pages", s.num_pages);
-  visit("free", s.free);
-  visit("of_groups", s.of_groups);
-  visit("offline", s.offline);
-  visit("evictable", s.evictable);
-  visit("reserved", s.reserved);
-  visit("watermark", s.watermark);
-  visit("peak_used", s.peak_used);
-  visit("turned", s.turned);
-}
-
-template <class Visit>
-void each_member(kvarena_part_stats& s, Visit&& visit) {
-  visit("group", s.group);
-  visit("block_size", s.block_size_tokens);
-  visit("block_bytes", s.block_bytes);
-  visit("blocks_per_page", s.blocks_per_page);
-  visit("pages", s.pages);
-  visit("free", s.free);
-  visit("referenced", s.referenced);
-  visit("fenced", s.fenced);
-  visit("evictable", s.evictable);
-  visit("offline", s.offline);
-  visit("stranded", s.stranded);
 }
 
 /// Returns the members as a dictionary.

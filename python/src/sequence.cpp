@@ -7,6 +7,7 @@
 #include "cache.hpp"
 #include "explain.hpp"
 #include "records.hpp"
+#include "tokens.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -42,11 +43,14 @@ struct SequenceTraits {
   }
 };
 
-Sequence create_sequence(CacheArgument cache, std::int64_t max_length, std::uint64_t owner,
+Sequence create_sequence(CacheArgument cache, nb::handle tokens, std::uint64_t salt,
+                         nb::handle extra_keys, std::int64_t max_length, std::uint64_t owner,
                          std::int64_t since_ns, std::int64_t deadline_ns,
                          std::int32_t cross_tokens) {
-  const kvarena_sequence_options options =
+  const Prompt prompt(tokens, salt, extra_keys);
+  kvarena_sequence_options options =
       SequenceTraits{max_length, since_ns, deadline_ns, owner, cross_tokens}.options();
+  prompt.put_in(options);
   Sequence made{cache, 0};
   check(kvarena_sequence_create(cache.p->handle(), &options, &made.id), cache.p->witness());
   return made;
@@ -62,6 +66,60 @@ Sequence import_sequence(CacheArgument cache, std::int64_t num_tokens, std::int6
                                 &made.id),
         cache.p->witness());
   return made;
+}
+
+/// What the cache has of a prompt.
+nb::object match(const Cache& cache, nb::handle tokens, std::uint64_t salt, nb::handle extra_keys) {
+  const Prompt prompt(tokens, salt, extra_keys);
+  auto options = sized<kvarena_sequence_options>();
+  prompt.put_in(options);
+  auto found = sized<kvarena_prefix>();
+  check(kvarena_prefix_match(cache.handle(), &options, &found), cache.witness());
+  return record_of_prefix(found);
+}
+
+nb::object prefix_of(const Sequence& sequence) {
+  auto found = sized<kvarena_prefix>();
+  check(kvarena_sequence_prefix(sequence.cache->handle(), sequence.id, &found),
+        sequence.cache->witness());
+  return record_of_prefix(found);
+}
+
+nb::object adopt(const Sequence& sequence, nb::handle tokens) {
+  const std::vector<std::int32_t> list = tokens_of("tokens", tokens);
+  auto found = sized<kvarena_prefix>();
+  check(kvarena_sequence_adopt(sequence.cache->handle(), sequence.id, list.data(), list.size(),
+                               &found),
+        sequence.cache->witness());
+  return record_of_prefix(found);
+}
+
+void register_tokens(const Sequence& sequence, nb::handle tokens) {
+  const std::vector<std::int32_t> list = tokens_of("tokens", tokens);
+  check(kvarena_sequence_register(sequence.cache->handle(), sequence.id, list.data(), list.size()),
+        sequence.cache->witness());
+}
+
+std::int64_t set_retention(const Sequence& sequence, std::int64_t first_token,
+                           std::int64_t num_tokens, std::int32_t priority,
+                           std::int64_t expires_at) {
+  std::int64_t blocks = 0;
+  check(kvarena_sequence_set_retention(sequence.cache->handle(), sequence.id, first_token,
+                                       num_tokens, priority, expires_at, &blocks),
+        sequence.cache->witness());
+  return blocks;
+}
+
+void forget(const Cache& cache, std::optional<std::uint64_t> salt) {
+  check(salt ? kvarena_prefix_forget_salt(cache.handle(), *salt)
+             : kvarena_prefix_forget_all(cache.handle()),
+        cache.witness());
+}
+
+nb::object prefix_stats(const Cache& cache) {
+  auto stats = sized<kvarena_prefix_stats>();
+  check(kvarena_prefix_ask(cache.handle(), &stats), cache.witness());
+  return record_of_prefix_stats(stats);
 }
 
 kvarena_sequence_info ask(const Sequence& sequence) {
@@ -184,12 +242,33 @@ void bind_pin(nb::module_& module) {
           nb::arg("ticket") = 0);
 }
 
+/// What the prefix cache knows of a sequence.
+void add_prefixes(nb::class_<Sequence>& sequence) {
+  sequence.def_prop_ro("prefix", &prefix_of)
+      .def("adopt", &adopt, nb::arg("tokens"))
+      .def("register", &register_tokens, nb::arg("tokens"))
+      .def("forget", &by<kvarena_sequence_forget>)
+      .def("set_retention", &set_retention, nb::arg("first_token"), nb::arg("num_tokens"),
+           nb::kw_only(), nb::arg("priority") = 35, nb::arg("expires_at") = 0);
+}
+
 void add_to_cache(nb::module_& module) {
   auto cache = nb::borrow<nb::class_<Cache>>(module.attr("Cache"));
   cache
-      .def("create_sequence", &create_sequence, nb::kw_only(), nb::arg("max_length") = 0,
+      .def("create_sequence", &create_sequence, nb::kw_only(), nb::arg("tokens") = nb::none(),
+           nb::arg("salt") = 0, nb::arg("extra_keys") = nb::tuple(), nb::arg("max_length") = 0,
            nb::arg("owner") = 0, nb::arg("since_ns") = 0, nb::arg("deadline_ns") = 0,
            nb::arg("cross_tokens") = 0)
+      .def("match", &match, nb::arg("tokens"), nb::kw_only(), nb::arg("salt") = 0,
+           nb::arg("extra_keys") = nb::tuple())
+      .def("forget", &forget, nb::kw_only(), nb::arg("salt") = nb::none())
+      .def("prefix_stats", &prefix_stats)
+      .def(
+          "advance_clock",
+          [](const Cache& c, std::int64_t now) {
+            check(kvarena_prefix_advance_clock(c.handle(), now), c.witness());
+          },
+          nb::arg("now"))
       .def("import_sequence", &import_sequence, nb::arg("num_tokens"), nb::kw_only(),
            nb::arg("max_length") = 0, nb::arg("owner") = 0, nb::arg("since_ns") = 0,
            nb::arg("deadline_ns") = 0, nb::arg("urgency") = "admission")
@@ -207,7 +286,8 @@ const Sequence* sequence_in(nb::handle object) {
 
 void bind_sequence(nb::module_& module) {
   bind_pin(module);
-  nb::class_<Sequence>(module, "Sequence", nb::type_slots(kSequenceSlots))
+  auto sequence = nb::class_<Sequence>(module, "Sequence", nb::type_slots(kSequenceSlots));
+  sequence
       .def("__repr__",
            [](const Sequence& s) { return "<kvarena.Sequence " + std::to_string(s.id) + ">"; })
       .def("__eq__",
@@ -252,6 +332,7 @@ void bind_sequence(nb::module_& module) {
       .def("pin", &pin, nb::kw_only(), nb::arg("first_block") = 0, nb::arg("num_blocks") = 0,
            nb::arg("owner") = 0, nb::arg("purpose") = "pin", nb::arg("since_ns") = 0,
            nb::arg("deadline_ns") = 0);
+  add_prefixes(sequence);
   add_to_cache(module);
 }
 

@@ -9,6 +9,7 @@
 #include "explain.hpp"
 #include "layer_args.hpp"
 #include "step.hpp"
+#include "tokens.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -45,16 +46,23 @@ void hold(Step& step, nb::handle object) {
 
 namespace {
 
-void append(Step& step, nb::handle demands, std::string_view urgency) {
+void append(Step& step, nb::handle demands, std::string_view urgency, nb::handle tokens) {
   require_open(step, "append");
   Cache& cache = *step.cache;
   const std::int32_t chosen = urgency.empty() ? step.urgency : urgency_of(urgency);
   const std::uint64_t changes = cache.changes;
   std::vector<kvarena_demand> rows = std::move(cache.demands);
   read_demands(cache, demands, rows);
+  const std::vector<std::int32_t> told = tokens_of("tokens", tokens);
   require_unchanged(step, changes);
   kvarena_cache* const handle = cache.handle();
+  const kvarena_recorded_step* const shape = step.kind == StepKind::replay ? &step.shape : nullptr;
+  const bool tells = !tokens.is_none();
   const kvarena_status status = without_gil([&] {
+    if (tells) {
+      return kvarena_step_append_tokens(handle, shape, rows.data(), rows.size(), told.data(),
+                                        told.size(), chosen, &step.batch);
+    }
     return step.kind == StepKind::replay
                ? kvarena_step_append_recorded(handle, &step.shape, rows.data(), rows.size(), chosen,
                                               &step.batch)
@@ -107,7 +115,7 @@ nb::object enter(nb::handle self) {
   cache.drop_completed();
   if (step.demands.is_none()) return nb::borrow(self);
   try {
-    append(step, step.demands, {});
+    append(step, step.demands, {}, step.tokens);
   } catch (...) {
     if (cache.open != nullptr) abort(step);
     throw;
@@ -177,6 +185,7 @@ Step make_step(CacheArgument cache, StepKind kind, nb::handle stream, std::strin
   Step step{cache};
   step.kind = kind;
   step.demands = nb::none();
+  step.tokens = nb::none();
   step.stream = chosen_stream(*cache.p->device, stream);
   step.urgency = urgency_of(urgency);
   const bool is_torch_stream = stream.is_none() && step.stream != nullptr;
@@ -184,10 +193,11 @@ Step make_step(CacheArgument cache, StepKind kind, nb::handle stream, std::strin
   return step;
 }
 
-Step eager_step(CacheArgument cache, nb::object demands, nb::handle stream,
+Step eager_step(CacheArgument cache, nb::object demands, nb::object tokens, nb::handle stream,
                 std::string_view urgency) {
   Step step = make_step(cache, StepKind::eager, stream, urgency);
   step.demands = std::move(demands);
+  step.tokens = std::move(tokens);
   return step;
 }
 
@@ -211,21 +221,26 @@ Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_r
 }
 
 Step replayed_step(CacheArgument cache, std::int32_t graph_rows, nb::object demands,
-                   std::int32_t tokens_per_row, bool shares_prefixes, nb::handle stream,
-                   std::string_view urgency) {
+                   nb::object tokens, std::int32_t tokens_per_row, bool shares_prefixes,
+                   nb::handle stream, std::string_view urgency) {
   Step step = make_step(cache, StepKind::replay, stream, urgency);
   set_shape(step, graph_rows, tokens_per_row, shares_prefixes);
   step.demands = std::move(demands);
+  step.tokens = std::move(tokens);
   return step;
 }
 
 int visit_step(PyObject* self, visitproc visit, void* arg) {
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Step>(self)->demands.ptr());
+  if (nb::inst_ready(self)) {
+    Py_VISIT(nb::inst_ptr<Step>(self)->demands.ptr());
+    Py_VISIT(nb::inst_ptr<Step>(self)->tokens.ptr());
+  }
   return visit_cache<Step>(self, visit, arg);
 }
 
 int clear_step(PyObject* self) {
   nb::object(std::move(nb::inst_ptr<Step>(self)->demands)).reset();
+  nb::object(std::move(nb::inst_ptr<Step>(self)->tokens)).reset();
   return 0;
 }
 
@@ -237,12 +252,14 @@ void add_to_cache(nb::module_& module) {
   auto cache = nb::borrow<nb::class_<Cache>>(module.attr("Cache"));
   cache
       .def("step", &eager_step, nb::arg("demands") = nb::none(), nb::kw_only(),
-           nb::arg("stream") = nb::none(), nb::arg("urgency") = "growth")
+           nb::arg("tokens") = nb::none(), nb::arg("stream") = nb::none(),
+           nb::arg("urgency") = "growth")
       .def("record", &recording, nb::arg("rows"), nb::kw_only(), nb::arg("tokens_per_row") = 1,
            nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none())
       .def("replay", &replayed_step, nb::arg("graph_rows"), nb::arg("demands"), nb::kw_only(),
-           nb::arg("tokens_per_row") = 1, nb::arg("shares_prefixes") = false,
-           nb::arg("stream") = nb::none(), nb::arg("urgency") = "growth");
+           nb::arg("tokens") = nb::none(), nb::arg("tokens_per_row") = 1,
+           nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none(),
+           nb::arg("urgency") = "growth");
 }
 
 }  // namespace
@@ -252,15 +269,17 @@ void bind_step(nb::module_& module) {
       .def("__enter__", &enter)
       .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
            nb::arg("traceback").none())
-      .def("append", &append, nb::arg("demands"), nb::arg("urgency") = "")
       .def("write", &write, nb::arg("layer"), nb::arg("key"), nb::arg("value").none(),
            nb::kw_only(), nb::arg("key_scale") = nb::none(), nb::arg("value_scale") = nb::none())
+      .def("append", &append, nb::arg("demands"), nb::arg("urgency") = "", nb::kw_only(),
+           nb::arg("tokens") = nb::none())
       .def("attend", &attend, nb::arg("layer"), nb::arg("q"), nb::kw_only(),
            nb::arg("out") = nb::none(), nb::arg("scale") = 0.0, nb::arg("windowed") = false,
            nb::arg("soft_cap") = 0.0, nb::arg("lse") = nb::none(), nb::arg("sinks") = nb::none(),
            nb::arg("tree_mask") = nb::none(), nb::arg("key_scale") = nb::none(),
            nb::arg("value_scale") = nb::none(), nb::arg("kv_is_written") = false)
       .def("device_batch", &device_batch, nb::arg("part") = 0)
+      .def("states", &states_of, nb::arg("index"))
       .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
            nb::arg("value"))
       .def_prop_ro("slots", &slots_of)

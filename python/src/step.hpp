@@ -22,6 +22,7 @@ struct Step {
   CacheReference cache;
   StepKind kind = StepKind::eager;
   nb::object demands;  ///< None: the caller appends
+  nb::object tokens;   ///< of the demands; None: they are not told
   kvarena_recorded_step shape = sized<kvarena_recorded_step>();
   void* stream = nullptr;   ///< null: that of the last step
   bool holds = false;       ///< tensors must be held until their work has completed
@@ -47,6 +48,8 @@ void hold(Step& step, nb::handle object);
 nb::object slots_of(const Step& step);
 /// Returns what the step put on the device for one part of the pool, as arrays there.
 nb::object device_batch(const Step& step, std::int32_t part);
+/// Returns the slots of the step's `index`-th group of states.
+nb::object states_of(const Step& step, std::int32_t index);
 /// Writes K and V of a sequence's encoder.
 void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
                  nb::handle value);

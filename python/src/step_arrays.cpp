@@ -57,6 +57,32 @@ nb::object device_batch(const Step& step, std::int32_t part) {
   return make_record("DeviceBatch", values);
 }
 
+nb::object states_of(const Step& step, std::int32_t index) {
+  require_open(step, "states");
+  auto slots = sized<kvarena_state_slots>();
+  check(kvarena_step_states(step.cache->handle(), index, &slots), step.witness());
+  const auto list = [](const std::int32_t* first, std::int32_t count) {
+    nb::list values;
+    for (std::int32_t i = 0; i < count; ++i) values.append(first[i]);
+    return values;
+  };
+  const auto rows = [&](const std::int32_t* first, std::int32_t count) {
+    nb::list values;
+    for (std::int32_t i = 0; i < count; ++i) {
+      values.append(list(first + std::ptrdiff_t{i} * slots.num_parts, slots.num_parts));
+    }
+    return values;
+  };
+  nb::dict values;
+  values["read"] = rows(slots.read, slots.num_rows);
+  values["write"] = rows(slots.write, slots.num_rows);
+  values["extra_offsets"] = list(slots.extra_offsets, slots.num_rows + 1);
+  values["extra_tokens"] = list(slots.extra_tokens, slots.num_extras);
+  values["extra_slots"] = rows(slots.extra_slots, slots.num_extras);
+  values["part"] = slots.part;
+  return make_record("StateSlots", values);
+}
+
 void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
                  nb::handle value) {
   require_open(step, "write_cross");

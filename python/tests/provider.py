@@ -52,6 +52,10 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
 TYPES = {
     "float32": (2, 32, ctypes.c_float),
     "float64": (2, 64, ctypes.c_double),
@@ -141,6 +145,18 @@ class ReadOnly:
         tensor = _Tensor(of.address, _Device(*of.device), len(of.shape), dtype, self.shape, None, 0)
         self.exported = _Versioned(_Version(1, 0), None, None, 1, tensor)
         return _new_capsule(ctypes.addressof(self.exported), b"dltensor_versioned", None)
+
+
+def described(array: object) -> tuple[list[int], list[int], int]:
+    """Shape, strides in elements and address of what another library exports."""
+    capsule = array.__dlpack__()
+    managed = _Managed.from_address(_capsule_pointer(capsule, b"dltensor"))
+    tensor, n = managed.tensor, managed.tensor.ndim
+    shape = list(tensor.shape[:n])
+    strides = [math.prod(shape[i + 1 :]) for i in range(n)]
+    if tensor.strides:
+        strides = list(tensor.strides[:n])
+    return shape, strides, tensor.data + tensor.byte_offset
 
 
 def attention(q: list, k: list, v: list) -> list:

@@ -3,10 +3,11 @@
 Keys are zero, so that a token's output is the mean of the values that it sees; the value of token i is i.
 """
 
+import ctypes
 import dataclasses
 
 import pytest
-from provider import Array
+from provider import Array, described
 
 import kvarena
 
@@ -144,7 +145,8 @@ def test_options_come_back_and_a_footprint_is_what_is_taken(cache):
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"kind": "state"}, kvarena.Unsupported),
+        ({"kind": "state"}, kvarena.InvalidArgument),
+        ({"planes": ["f32"]}, TypeError),
         ({"kind": "windows"}, ValueError),
         ({"layers": []}, kvarena.InvalidArgument),
         ({"layers": ["0"]}, TypeError),
@@ -164,3 +166,77 @@ def test_groups_are_layer_groups():
         open_cache([{"layers": [0]}])
     with pytest.raises(kvarena.InvalidArgument):
         open_cache([GROUPS[0], GROUPS[0]])
+
+
+STATE = kvarena.LayerGroup(
+    layers=[0, 1], kind="state", planes=[("f32", [4, 3]), ("bf16", [5])], rollback_tokens=2
+)
+
+
+def recur(cache, sequence, first, count):
+    """A step of layers whose state is `state / 2 + token`, in each element of the first plane."""
+    with cache.step([(sequence, count)]) as step:
+        cache.synchronize()
+        for layer in STATE.layers:
+            view = cache.state_view(layer)
+            slots, memory = step.states(view.index), floats(view.planes[0])
+            read = slots.read[0][view.part]
+            state = 0.0 if read == -1 else memory[read][0]
+            extras = dict(zip(slots.extra_tokens, slots.extra_slots, strict=True))
+            for i in range(count):
+                state = state / 2 + first + i
+                if i in extras:
+                    memory[extras[i][view.part]][0] = state
+            memory[slots.write[0][view.part]][0] = state
+
+
+def floats(plane):
+    """The slots of a plane of f32, as ctypes."""
+    shape, strides, address = described(plane)
+    assert shape[1:] == [4, 3]
+    return [
+        (ctypes.c_float * 12).from_address(address + slot * strides[0] * 4)
+        for slot in range(shape[0])
+    ]
+
+
+def state_at(cache, sequence):
+    """By a step that is given up."""
+    found = []
+    with pytest.raises(KeyError), cache.step([(sequence, 1)]) as step:
+        cache.synchronize()
+        for layer in STATE.layers:
+            view = cache.state_view(layer)
+            found.append(floats(view.planes[0])[step.states(0).read[0][view.part]][0])
+        raise KeyError
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_states_go_on_where_they_were():
+    attention = kvarena.LayerGroup(layers=[2], num_kv_heads=1, head_dim=8, dtype="f32")
+    with open_cache([attention, STATE], checkpoint_every_tokens=32) as cache:
+        expected = [0.0]
+        for token in range(100):
+            expected.append(expected[-1] / 2 + token)
+        sequence = cache.create_sequence()
+        recur(cache, sequence, 0, 70)
+        assert state_at(cache, sequence) == expected[70]
+        assert sequence.checkpoints == [32, 64]
+        fork = sequence.fork(64)
+        assert state_at(cache, fork) == expected[64]
+        sequence.truncate(69)
+        assert state_at(cache, sequence) == expected[69]
+        sequence.checkpoint()
+        recur(cache, sequence, 69, 20)
+        assert sequence.restorable_length(80) == 69
+        first, tokens = sequence.group_blocks(0)
+        blocks = [(first, tokens[:4]), sequence.state_blocks(64, 1)]
+        twin = cache.create_sequence_from(64, blocks)
+        cache.destroy([sequence, fork])
+        assert state_at(cache, twin) == expected[64]
+        with pytest.raises(kvarena.InvalidArgument):
+            cache.state_view(2)
+        twin.destroy()
+        assert cache.parts()[1].referenced == 0
+        cache.check()

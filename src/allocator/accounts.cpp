@@ -52,6 +52,18 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
   fmt::format_to(out, "to make it fit: {} {} more have to return\n", e.missing, unit);
 }
 
+/// Writes from which salts eviction would take blocks.
+void append_salts(const Explanation& e, std::back_insert_iterator<std::string> out) {
+  if (e.num_salts == 0) return;
+  fmt::format_to(out, "evictable:");
+  for (std::size_t i = 0; i < e.num_salts; ++i) {
+    fmt::format_to(out, "{} {} of salt {}", i == 0 ? "" : ",", e.evictable_salts[i].blocks,
+                   e.evictable_salts[i].salt);
+  }
+  if (e.evictable_of_others != 0) fmt::format_to(out, ", {} of others", e.evictable_of_others);
+  fmt::format_to(out, "\n");
+}
+
 /// Writes the pages of a pool with groups, and the blocks of each group.
 void append_pages(const Explanation& e, std::back_insert_iterator<std::string> out) {
   if (e.num_groups == 0) return;
@@ -113,6 +125,7 @@ std::string to_string(const Explanation& e) noexcept try {
                  "reserved, watermark {}\n",
                  e.stats.num_blocks, e.stats.free, e.stats.evictable, e.stats.fenced,
                  e.stats.referenced, e.stats.offline, e.stats.reserved, e.stats.watermark);
+  append_salts(e, out);
   append_pages(e, out);
   if (e.num_largest != 0) fmt::format_to(out, "largest holders:\n");
   for (std::size_t i = 0; i < e.num_largest; ++i) {

@@ -90,6 +90,17 @@ void write_largest(JsonWriter& out, const Explanation& explanation) {
   out.close_list();
 }
 
+/// Only where salts have accounts.
+void write_salts(JsonWriter& out, const Explanation& explanation) {
+  if (explanation.num_salts == 0) return;
+  out.name("evictable_salts").open_list();
+  for (std::size_t i = 0; i < explanation.num_salts; ++i) {
+    const SaltShare& share = explanation.evictable_salts[i];
+    out.open_object().member("salt", share.salt).member("blocks", share.blocks).close_object();
+  }
+  out.close_list().member("evictable_of_others", explanation.evictable_of_others);
+}
+
 void write(JsonWriter& out, const Explanation& explanation) {
   const Ticket oldest = explanation.oldest_open_ticket;
   out.open_object()
@@ -104,6 +115,7 @@ void write(JsonWriter& out, const Explanation& explanation) {
   oldest == kNoTicket ? out.null() : out.value(oldest.value);
   write(out.name("blocks"), explanation.stats);
   write_largest(out, explanation);
+  write_salts(out, explanation);
   write_pages(out, explanation);
   out.member("text", std::string_view(to_string(explanation))).close_object();
 }

@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 146> kNames = {
+constexpr std::array<std::string_view, 150> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -59,6 +59,10 @@ constexpr std::array<std::string_view, 146> kNames = {
     "hash_key",
     "history_entries",
     "duplicates",
+    "max_accounts",
+    "ghost_blocks",
+    "floor_blocks",
+    "cap_blocks",
     "tokens",
     "salt",
     "extra_keys",

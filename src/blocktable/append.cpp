@@ -146,6 +146,7 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
     if (can_undo) its[g].promised = manager->holder(its[g].sequence->holder)->reserved;
   }
   if (Status status = check_pages(its, urgency); !status) return status;
+  if (prefix != nullptr && prefix->accounts().keeps_any()) yield_floors(its, urgency);
   // The manager refuses more blocks than the whole pool before it looks at the spans.
   const auto size = static_cast<std::size_t>(std::min(num_new_blocks, manager->num_blocks()));
   const Result<std::int64_t> evicted = manager->allocate_each(

@@ -225,7 +225,7 @@ BlockTables::~BlockTables() {
       [this](SequenceId id, const Sequence&) { static_cast<void>(destroy(id)); });
   impl_->pins.for_each(
       [this](SequenceId, const Sequence& pin) { static_cast<void>(unpin(pin.holder)); });
-  if (impl_->prefix != nullptr) impl_->prefix->forget_all();
+  if (impl_->prefix != nullptr) impl_->prefix->give_back();
 }
 
 Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,

@@ -111,12 +111,14 @@ void BlockTables::Impl::count_returning(Explanation& e) const noexcept {
 Explanation BlockTables::explain(std::int64_t requested, Urgency urgency) const noexcept {
   Explanation e = impl_->manager->explain(requested, urgency);
   impl_->count_returning(e);
+  impl_->count_salts(e);
   return e;
 }
 
 Explanation BlockTables::explain(const Status& refused) const noexcept {
   Explanation e = impl_->manager->explain(refused);
   impl_->count_returning(e);
+  impl_->count_salts(e);
   return e;
 }
 

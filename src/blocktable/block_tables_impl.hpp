@@ -128,7 +128,10 @@ struct BlockTables::Impl {
   Result<SequenceId> create_with_prefix(const SequenceOptions& options);
   Result<PrefixMatch> find_prefix(const PrefixQuery& query, std::uint64_t subject,
                                   std::int64_t max_length);
-  Status take_prefix(Sequence& sequence, std::size_t num_tokens, const PrefixMatch& found);
+  Status take_prefix(Sequence& sequence, std::span<const std::int32_t> its_tokens,
+                     const PrefixMatch& found);
+  void yield_floors(std::span<const Growth> its, Urgency urgency) noexcept;
+  void count_salts(Explanation& explanation) const noexcept;
   template <class Demands>
   void tell_tokens(const Demands& demands) noexcept;
 

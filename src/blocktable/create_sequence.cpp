@@ -58,7 +58,7 @@ Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& 
   if (!found) return found.status();
   const Result<SequenceId> id = insert(options, 0);
   if (!id) return id;
-  if (Status s = take_prefix(*sequences.find(*id), options.tokens.size(), *found); !s) {
+  if (Status s = take_prefix(*sequences.find(*id), options.tokens, *found); !s) {
     erase(*id, *sequences.find(*id));  // a block has as many references as one can have
     --sequences_ever;
     return s;

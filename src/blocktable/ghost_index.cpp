@@ -160,14 +160,17 @@ void GhostIndex::observe(std::span<const std::uint64_t> ids) noexcept {
 /// Whether the few ids that are used most are in the sample decides how many references are. These
 /// ids are hits in every cache, so the references that lack or exceed the share count as hits (the
 /// correction of Waldspurger et al., SHARDS, FAST '15).
-std::vector<GhostReport> GhostIndex::reports() const {
-  std::vector<GhostReport> reports;
+double GhostIndex::hit_rate(std::size_t cache) const noexcept {
+  if (block_refs_ == 0) return 0.0;
   const double expected = static_cast<double>(block_refs_) * sampled_share();
   const double lacking = expected - static_cast<double>(sampled_refs_);
-  for (const Cache& cache : caches_) {
-    const double rate =
-        block_refs_ == 0 ? 0.0 : (static_cast<double>(cache.hits) + lacking) / expected;
-    reports.push_back({cache.ids.policy(), cache.num_blocks, std::clamp(rate, 0.0, 1.0)});
+  return std::clamp((static_cast<double>(caches_[cache].hits) + lacking) / expected, 0.0, 1.0);
+}
+
+std::vector<GhostReport> GhostIndex::reports() const {
+  std::vector<GhostReport> reports;
+  for (std::size_t i = 0; i < caches_.size(); ++i) {
+    reports.push_back({caches_[i].ids.policy(), caches_[i].num_blocks, hit_rate(i)});
   }
   return reports;
 }

@@ -19,6 +19,7 @@
 #include "kvarena/base/result.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -85,6 +86,8 @@ class GhostIndex {
   void observe(std::span<const std::uint64_t> ids) noexcept;
   /// Returns one report for each cache: by policy as given, then by size. Allocates the list.
   std::vector<GhostReport> reports() const;
+  /// Returns the hit rate of report number `cache`. Allocates nothing.
+  double hit_rate(std::size_t cache) const noexcept;
   /// The share of ids that the caches see, above 0 .. 1.
   double sampled_share() const noexcept;
   /// References observed, and those that were in the sample.

@@ -4,9 +4,12 @@
 
 #include "base/random_key.hpp"
 #include "base/range_checks.hpp"
+#include "kvarena/base/layout.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <new>
+#include <utility>
 
 namespace kvarena {
 namespace {
@@ -14,6 +17,11 @@ namespace {
 constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBlocksPerEntry = 16;
 constexpr std::int64_t kFewestEntries = 64;
+constexpr std::int64_t kMostAccounts = std::int64_t{1} << 20;
+constexpr std::int64_t kFewestGhosts = 4;
+constexpr std::int64_t kMostBirths = std::int64_t{1} << 16;
+constexpr std::int64_t kBirthStride = 16;
+constexpr std::int64_t kMostGhosts = std::int64_t{1} << 24;
 
 std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
   if (options.history_entries != 0) return options.history_entries;
@@ -24,7 +32,27 @@ constexpr std::array<std::string_view, kNumPrefixStops> kStopNames = {
     "capped",     "less_than_a_block", "never_seen",       "evicted",
     "other_salt", "other_extra_key",   "not_yet_published"};
 constexpr std::array<std::string_view, kNumPrefixRemovals> kRemovalNames = {
-    "evicted", "parent_removed", "forgotten", "aborted", "lost"};
+    "evicted", "parent_removed", "forgotten", "aborted", "lost", "over_cap"};
+
+/// Births of all blocks would cost 4 bytes a block.
+std::int64_t birth_stride(std::int64_t num_blocks) noexcept {
+  return num_blocks <= kMostBirths ? 1 : kBirthStride;
+}
+std::int64_t num_births(std::int64_t num_blocks) noexcept {
+  const std::int64_t stride = birth_stride(num_blocks);
+  return (num_blocks + stride - 1) / stride;
+}
+
+GhostIndexOptions ghost_options(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
+  return {.num_blocks = num_blocks, .max_sampled_blocks = options.ghost_blocks};
+}
+
+std::unique_ptr<GhostIndex> make_ghosts(const PrefixOptions& options, std::int64_t num_blocks) {
+  if (options.ghost_blocks == 0) return nullptr;
+  Result<GhostIndex> made = GhostIndex::create(ghost_options(options, num_blocks));
+  if (!made) throw std::bad_alloc();  // prepare has checked the rest
+  return std::make_unique<GhostIndex>(std::move(*made));
+}
 
 }  // namespace
 
@@ -52,6 +80,21 @@ Status PrefixCache::prepare(PrefixOptions& options, const BlockManager& manager)
   if (Status s = check_enum(Option::duplicates, options.duplicates, DuplicateRule::wait); !s) {
     return s;
   }
+  if (Status s = check_option(Option::max_accounts, options.max_accounts, 0, kMostAccounts); !s) {
+    return s;
+  }
+  if (options.ghost_blocks != 0) {
+    if (Status s =
+            check_option(Option::ghost_blocks, options.ghost_blocks, kFewestGhosts, kMostGhosts);
+        !s) {
+      return s;
+    }
+    if (Status s = check_option(Option::num_blocks, manager.num_blocks(), 1,
+                                KvLayout::kMaxBlocks / (kGhostHalves.back() / 2));
+        !s) {
+      return s;
+    }
+  }
   if (!manager.groups().empty()) return unsupported_option(Option::prefix_cache, 1);
   if (options.hash_key[0] != 0 || options.hash_key[1] != 0) return {};
   const Result<std::array<std::uint64_t, 2>> key = draw_key();
@@ -69,6 +112,12 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
       prefix.max_extra_keys * static_cast<std::int64_t>(sizeof(ExtraKey));
   return PrefixIndex::bytes(num_blocks, options.block_size_tokens, prefix.max_extra_keys) +
          2 * PrefixHistory::bytes(history_entries(prefix, num_blocks)) +
+         num_births(num_blocks) * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
+         SaltAccounts::bytes(num_blocks, prefix.max_accounts) +
+         (prefix.ghost_blocks == 0
+              ? 0
+              : GhostIndex::host_bytes(ghost_options(prefix, num_blocks)) +
+                    num_blocks * static_cast<std::int64_t>(sizeof(std::uint64_t))) +
          options.max_sequences * of_sequence;
 }
 
@@ -83,7 +132,13 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       registered_(history_entries(options.prefix_cache, manager.num_blocks())),
       chains_(static_cast<std::size_t>(options.max_sequences)),
       tails_(static_cast<std::size_t>(options.max_sequences) * block_size_),
-      keys_(static_cast<std::size_t>(options.max_sequences) * max_keys_) {}
+      keys_(static_cast<std::size_t>(options.max_sequences) * max_keys_),
+      birth_stride_(static_cast<std::size_t>(birth_stride(manager.num_blocks()))),
+      born_(static_cast<std::size_t>(num_births(manager.num_blocks()))),
+      accounts_(manager, options.prefix_cache.max_accounts),
+      ghosts_(make_ghosts(options.prefix_cache, manager.num_blocks())),
+      ghost_ids_(ghosts_ == nullptr ? 0 : static_cast<std::size_t>(manager.num_blocks())),
+      events_(options.prefix_cache.events) {}
 
 /// The first tokens rise, so that a walk along the blocks meets the keys in order.
 Status PrefixCache::check_keys(std::span<const ExtraKey> keys) const noexcept {
@@ -119,8 +174,11 @@ void PrefixCache::remove_one(BlockId id, PrefixRemoval removal) noexcept {
   ++stats_.removals_by[static_cast<std::size_t>(removal)];
   if (block.is_published()) {
     --stats_.published;
+    count_removal(id, removal);
+    if (events_.tell != nullptr && !is_clearing_) tell_removed(id, removal);
     removed_.add(block.hash.high, stats_.removals << 8U | static_cast<std::uint64_t>(removal));
   }
+  accounts_.leave(id);
   index_.erase(id);
 }
 
@@ -150,10 +208,14 @@ void PrefixCache::forget_salt(std::uint64_t salt) noexcept {
 }
 
 void PrefixCache::forget_all() noexcept {
+  is_clearing_ = true;
   for (std::int64_t i = 0; i < index_.num_blocks(); ++i) {
     const BlockId id(static_cast<std::int32_t>(i));
     if (index_.block(id).is_registered()) remove(id, PrefixRemoval::forgotten);
   }
+  is_clearing_ = false;
+  if (events_.tell == nullptr) return;
+  events_.tell({.number = ++events_told_, .kind = PrefixEventKind::cleared}, events_.context);
 }
 
 PrefixStats PrefixCache::stats() const noexcept {

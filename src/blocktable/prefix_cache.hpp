@@ -12,16 +12,20 @@
 ///
 /// There is one PrefixIndex for each table group; pools without groups have one.
 
+#include "blocktable/ghost_index.hpp"
 #include "blocktable/page_tree.hpp"
 #include "blocktable/prefix_hash.hpp"
 #include "blocktable/prefix_history.hpp"
 #include "blocktable/prefix_index.hpp"
+#include "blocktable/salt_accounts.hpp"
 #include "blocktable/sequence_table.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/prefix.hpp"
+#include "kvarena/blocktable/prefix_figures.hpp"
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -37,6 +41,7 @@ struct PrefixChain {
   std::int32_t next_key = 0;   ///< the first that begins behind these blocks
   PrefixLink last;             ///< block number `blocks` - 1 of the prefix
   bool has_equals = false;     ///< whether the table may have equals of these blocks, to be shared
+  std::int32_t account = 0;    ///< of its salt in SaltAccounts, plus 1; 0: none
   Hash128 chain;               ///< PrefixHash's, at the end of `blocks` blocks
   Hash128 root;                ///< the same, with the extra keys of these blocks
   std::uint64_t salt = 0;
@@ -75,14 +80,15 @@ class PrefixCache {
   /// and `generations`; it has no more than these.
   PrefixMatch match(const PrefixQuery& query, std::span<BlockId> ids,
                     std::span<Generation> generations) const noexcept;
-  /// The sequence has got the blocks of `found`, the last of which is `last`.
-  void adopted(std::uint32_t slot, const PrefixMatch& found, BlockId last) noexcept;
+  /// The sequence has got the blocks of `found`, which are `ids`.
+  void adopted(std::uint32_t slot, const PrefixMatch& found, std::span<const BlockId> ids) noexcept;
   /// The question for tokens of this sequence.
   PrefixQuery query_of(std::uint32_t slot, std::span<const std::int32_t> tokens) const noexcept {
     return {tokens, chains_[slot].salt, keys_of(slot)};
   }
-  /// Counts a query that ended like this.
-  void count_query(std::size_t num_tokens, const PrefixMatch& found) noexcept;
+  /// Counts a query of a sequence that ended like this.
+  void count_query(std::uint32_t slot, std::span<const std::int32_t> tokens,
+                   const PrefixMatch& found) noexcept;
 
   // prefix_chain.cpp
   void begin(std::uint32_t slot, std::uint64_t salt, std::span<const ExtraKey> keys) noexcept;
@@ -100,11 +106,21 @@ class PrefixCache {
   // prefix_cache.cpp
   void forget_salt(std::uint64_t salt) noexcept;
   void forget_all() noexcept;
+  /// Forgets all, and ends what the cache holds of the manager.
+  void give_back() noexcept {
+    forget_all();
+    accounts_.release_all();
+  }
   /// An allocation has taken these blocks, which were evictable.
   void evicted(std::span<const BlockId> ids) noexcept;
   PrefixStats stats() const noexcept;
+  PrefixUse use() const noexcept;
   const PrefixChain& chain(std::uint32_t slot) const noexcept { return chains_[slot]; }
   DuplicateRule duplicates() const noexcept { return duplicates_; }
+  SaltAccounts& accounts() noexcept { return accounts_; }
+  const SaltAccounts& accounts() const noexcept { return accounts_; }
+  /// The account of a sequence's salt, or SaltAccounts::kNone.
+  std::int32_t account_of(std::uint32_t slot) const noexcept { return chains_[slot].account - 1; }
 
   // prefix_checks.cpp
   Status check(const SequenceTable& sequences, const TablePages& pages) const;
@@ -126,6 +142,10 @@ class PrefixCache {
   bool add_block(const Owner& owner, const std::int32_t* tokens, const Hash128& chain) noexcept;
   bool register_block(const Owner& owner, const Hash128& hash,
                       const PrefixContent& content) noexcept;
+  /// Makes room for a block of a salt that has as many as it may.
+  void keep_cap(std::int32_t account) noexcept;
+  /// Says that a sequence gives up the published blocks of its prefix, from the last to the first.
+  void give_up(const Owner& owner) noexcept;
   void share_equals(const Owner& owner, std::int32_t end) noexcept;
   void share_equal(const Owner& owner, std::int32_t index, BlockId block) noexcept;
   bool is_written_by(std::uint32_t slot, BlockId id) const noexcept;
@@ -139,6 +159,18 @@ class PrefixCache {
   /// Unregisters a block and everything behind it.
   void remove(BlockId id, PrefixRemoval removal) noexcept;
   void remove_one(BlockId id, PrefixRemoval removal) noexcept;
+  // prefix_telemetry.cpp
+  void count_reuses(std::span<const BlockId> ids) noexcept;
+  void count_removal(BlockId id, PrefixRemoval removal) noexcept;
+  void observe(const PrefixQuery& query) noexcept;
+  void tell_stored(BlockId id, std::uint64_t salt) noexcept;
+  void tell_removed(BlockId id, PrefixRemoval removal) noexcept;
+  /// Where it is noted when a block was registered; nullptr: it is not, to save memory.
+  std::uint32_t* birth_of(BlockId id) noexcept {
+    const auto number = static_cast<std::size_t>(id.value);
+    return number % birth_stride_ == 0 ? &born_[number / birth_stride_] : nullptr;
+  }
+  std::uint32_t now() const noexcept { return static_cast<std::uint32_t>(stats_.registrations); }
   /// How far the search for a query has come.
   struct Search {
     std::int64_t blocks = 0;   // found
@@ -171,6 +203,15 @@ class PrefixCache {
   LazyArray<std::int32_t> tails_;  // [slots, block_size]
   LazyArray<ExtraKey> keys_;       // [slots, max_extra_keys]
   PrefixStats stats_;
+  PrefixUse use_;                       // without the ghosts
+  std::size_t birth_stride_;            // of the blocks whose births are noted
+  LazyArray<std::uint32_t> born_;       // registrations when a block was registered
+  SaltAccounts accounts_;               // of some salts
+  std::unique_ptr<GhostIndex> ghosts_;  // null: none
+  LazyArray<std::uint64_t> ghost_ids_;  // of one query
+  PrefixEventSink events_;
+  std::uint64_t events_told_ = 0;
+  bool is_clearing_ = false;  // forget_all tells one event for all blocks
 };
 
 }  // namespace kvarena

@@ -11,8 +11,11 @@ namespace kvarena {
 void PrefixCache::begin(std::uint32_t slot, std::uint64_t salt,
                         std::span<const ExtraKey> keys) noexcept {
   PrefixChain& c = chains_[slot];
+  accounts_.count_sequence(c.account - 1, -1);  // a fork begins twice
   c = {};
   c.salt = salt;
+  c.account = accounts_.find(salt) + 1;
+  accounts_.count_sequence(c.account - 1, 1);
   c.root = hash_.root_of(salt);
   c.salt_tag = c.root.high;
   c.num_keys = static_cast<std::int32_t>(keys.size());
@@ -151,12 +154,41 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), index);
   const Generation generation = owner.sequence.table.generation_at(owner.pages, index);
   if (index_.block(id).is_registered()) remove(id, PrefixRemoval::lost);
+  if (accounts_.is_full(account_of(owner.slot))) keep_cap(account_of(owner.slot));
   if (!index_.is_current(content.parent)) return false;
   if (manager_->content(id) != BlockContent::unwritten) return false;
   if (!manager_->set_content(id, generation, BlockContent::being_written)) return false;
   index_.insert(id, generation, hash, content, owner.slot);
   ++stats_.registrations;
+  index_.block(id).last_use = now();
+  if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
+  accounts_.enter(id, account_of(owner.slot));
   return true;
+}
+
+/// What somebody still holds leaves the salt's order, until it is given up again.
+void PrefixCache::keep_cap(std::int32_t account) noexcept {
+  while (accounts_.is_full(account)) {
+    const BlockId oldest = accounts_.take_oldest(account);
+    if (oldest == kNoBlock) return;
+    if (manager_->state(oldest) == BlockState::evictable) remove(oldest, PrefixRemoval::over_cap);
+  }
+}
+
+void PrefixCache::give_up(const Owner& owner) noexcept {
+  const PrefixChain& c = chains_[owner.slot];
+  const std::int32_t account = account_of(owner.slot);
+  if (c.blocks == 0 || !accounts_.has_limits(account) || !index_.is_current(c.last)) return;
+  PrefixLink at = c.last;
+  for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
+    const BlockId id = at.block;
+    at = index_.parent_of(id);
+    const PrefixBlock& block = index_.block(id);
+    if (!accounts_.has(id, account) || !block.is_published()) continue;
+    const std::span<const Generation> generation(&block.generation, 1);
+    if (manager_->count_published(std::span(&id, 1), generation) == 0) continue;
+    accounts_.give_up(id, block.generation, account, i);
+  }
 }
 
 void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
@@ -176,8 +208,10 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
     static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
     block.marks |= PrefixBlock::kPublished;
     ++stats_.published;
+    if (events_.tell != nullptr) tell_stored(id, c.salt);
   }
-  if (c.has_equals && duplicates_ == DuplicateRule::share) share_equals(owner, end);
+  const bool may_share = duplicates_ == DuplicateRule::share && manager_->num_open_tickets() == 0;
+  if (c.has_equals && may_share) share_equals(owner, end);
   c.published = end;
 }
 
@@ -230,6 +264,7 @@ void PrefixCache::cut(const Owner& owner, std::int64_t length, bool unpublishes)
     return;
   }
   if (!holds_together(owner)) return;
+  if (keep < c.published) give_up(owner);
   const std::int64_t in_tail = length % size;
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= keep; --i) {
@@ -248,6 +283,8 @@ void PrefixCache::cut(const Owner& owner, std::int64_t length, bool unpublishes)
 
 void PrefixCache::end(const Owner& owner) noexcept {
   abort_written(owner);
+  give_up(owner);
+  accounts_.count_sequence(account_of(owner.slot), -1);
   chains_[owner.slot] = {};
 }
 

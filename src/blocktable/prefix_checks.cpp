@@ -122,6 +122,7 @@ Status PrefixCache::check_chain(std::uint32_t slot, const Sequence& sequence,
 Status PrefixCache::check(const SequenceTable& sequences, const TablePages& pages) const {
   std::vector<std::int32_t> depths;
   if (Status s = check_hashes(depths); !s) return s;
+  if (Status s = accounts_.check(); !s) return s;
   std::vector<const Sequence*> by_slot(chains_.size());
   Status first;
   sequences.for_each([&](SequenceId id, const Sequence& s) {

@@ -56,6 +56,7 @@ struct PrefixBlock {
   std::uint32_t next_sibling = 0;
   std::uint32_t previous_sibling = 0;
   std::uint32_t marks = 0;
+  std::uint32_t last_use = 0;  ///< registrations of the cache when it was registered or last found
 
   bool is_registered() const noexcept { return (marks & kRegistered) != 0; }
   bool is_published() const noexcept { return (marks & kPublished) != 0; }

@@ -117,21 +117,25 @@ void PrefixCache::explain(const PrefixQuery& query, const Hash128& chain, const 
   }
 }
 
-void PrefixCache::count_query(std::size_t num_tokens, const PrefixMatch& found) noexcept {
+void PrefixCache::count_query(std::uint32_t slot, std::span<const std::int32_t> tokens,
+                              const PrefixMatch& found) noexcept {
   ++stats_.queries;
-  stats_.query_tokens += num_tokens;
+  stats_.query_tokens += tokens.size();
   if (found.blocks > 0) ++stats_.hits;
   stats_.hit_blocks += static_cast<std::uint64_t>(found.blocks);
   stats_.hit_tokens += static_cast<std::uint64_t>(found.tokens);
   ++stats_.stops[static_cast<std::size_t>(found.stop)];
+  if (ghosts_ != nullptr) observe(query_of(slot, tokens));
 }
 
 /// The chain is had back from the hash of the last block.
-void PrefixCache::adopted(std::uint32_t slot, const PrefixMatch& found, BlockId last) noexcept {
+void PrefixCache::adopted(std::uint32_t slot, const PrefixMatch& found,
+                          std::span<const BlockId> ids) noexcept {
   PrefixChain& c = chains_[slot];
   c.found = found;
-  if (found.blocks == 0) return;
-  rewind(slot, static_cast<std::int32_t>(found.blocks), index_.link_to(last));
+  if (ids.empty()) return;
+  count_reuses(ids);
+  rewind(slot, static_cast<std::int32_t>(ids.size()), index_.link_to(ids.back()));
   c.known = static_cast<std::int32_t>(found.tokens);
   c.published = c.blocks;
 }

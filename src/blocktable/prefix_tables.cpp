@@ -66,7 +66,7 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
 }
 
 /// Gives an empty sequence the blocks that find_prefix has found.
-Status BlockTables::Impl::take_prefix(Sequence& s, std::size_t num_tokens,
+Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t> its_tokens,
                                       const PrefixMatch& found) {
   const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(s.id));
   const auto count = static_cast<std::size_t>(found.blocks);
@@ -81,8 +81,8 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::size_t num_tokens,
     tokens += found.tokens;
     place_tail(s);
   }
-  prefix->adopted(slot, found, count == 0 ? kNoBlock : ids.back());
-  prefix->count_query(num_tokens, found);
+  prefix->adopted(slot, found, ids);
+  prefix->count_query(slot, its_tokens, found);
   return {};
 }
 
@@ -100,7 +100,7 @@ Result<PrefixMatch> BlockTables::adopt(SequenceId id, std::span<const std::int32
   const Result<PrefixMatch> found =
       t.find_prefix(t.prefix->query_of(slot, tokens), id.value, sequence->max_length);
   if (!found) return found;
-  if (Status s = t.take_prefix(*sequence, tokens.size(), *found); !s) return s;
+  if (Status s = t.take_prefix(*sequence, tokens, *found); !s) return s;
   return found;
 }
 
@@ -135,6 +135,18 @@ Status BlockTables::publish(SequenceId id, std::int64_t length) {
   return {};
 }
 
+Status BlockTables::withdraw_tokens(SequenceId id, std::int64_t length) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (length < 0 || length > sequence->length) {
+    return invalid_argument(Resource::sequence_length, length, 0, sequence->length);
+  }
+  t.prefix->cut(t.prefix_owner(*sequence), length);
+  return {};
+}
+
 Status BlockTables::forget(SequenceId id) {
   Impl& t = *impl_;
   if (t.prefix == nullptr) return there_is_none();
@@ -154,6 +166,12 @@ Status BlockTables::forget_all() {
   if (impl_->prefix == nullptr) return there_is_none();
   impl_->prefix->forget_all();
   return {};
+}
+
+bool BlockTables::has_prefix_cache() const noexcept { return impl_->prefix != nullptr; }
+
+PrefixUse BlockTables::prefix_use() const noexcept {
+  return impl_->prefix == nullptr ? PrefixUse{} : impl_->prefix->use();
 }
 
 PrefixStats BlockTables::prefix_stats() const noexcept {

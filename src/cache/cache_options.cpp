@@ -20,6 +20,24 @@ constexpr std::int64_t kMaxQHeads = 4096;
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
+/// The checks of BlockManager and of the prefix cache, for caches that are only planned.
+Status check_prefix(const KvCacheOptions& o) noexcept {
+  if (Status s = check_enum(Option::eviction, o.eviction, kEvictionPolicies.back()); !s) return s;
+  if (!o.groups.empty() && o.eviction != EvictionPolicy::tail_first) {
+    return unsupported_option(Option::eviction, static_cast<std::uint64_t>(o.eviction));
+  }
+  if (!o.prefix_cache.is_on) return {};
+  if (!o.groups.empty()) return unsupported_option(Option::prefix_cache, 1);
+  if (Status s = check_each({
+          {Option::max_extra_keys, o.prefix_cache.max_extra_keys, 0, PrefixOptions::kMostExtraKeys},
+          {Option::history_entries, o.prefix_cache.history_entries, 0, kMaxTokens},
+      });
+      !s) {
+    return s;
+  }
+  return check_enum(Option::duplicates, o.prefix_cache.duplicates, DuplicateRule::wait);
+}
+
 }  // namespace
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
@@ -56,6 +74,7 @@ Status complete(KvCacheOptions& o) noexcept {
   }
   if (Status s = check_enum(Option::order, o.order, BlockOrder::layer_major); !s) return s;
   if (Status s = check_enum(Option::scrub, o.scrub, Scrub::always); !s) return s;
+  if (Status s = check_prefix(o); !s) return s;
   if (o.num_q_heads % o.layout.num_kv_heads == 0) return {};
   return invalid_option(Option::num_q_heads, o.num_q_heads, o.layout.num_kv_heads, kMaxQHeads);
 }

@@ -223,7 +223,8 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
           .log = options.log,
           .name = options.name,
           .groups = plan.groups ? std::span<const BlockGroup>(plan.groups->blocks)
-                                : std::span<const BlockGroup>()};
+                                : std::span<const BlockGroup>(),
+          .eviction = options.eviction};
 }
 
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
@@ -237,7 +238,8 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .can_undo = true,
           .groups = plan.groups ? std::span<const TableGroup>(plan.groups->tables)
                                 : std::span<const TableGroup>(),
-          .checkpoint_every_tokens = options.checkpoint_every_tokens};
+          .checkpoint_every_tokens = options.checkpoint_every_tokens,
+          .prefix_cache = options.prefix_cache};
 }
 
 /// Returns the blocks of the manager: with groups those of all groups.

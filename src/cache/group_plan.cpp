@@ -31,16 +31,19 @@ Status check_options(const KvCacheOptions& options) noexcept {
   return check_option(Option::page_sequence_tokens, options.page_sequence_tokens, 0, kMost);
 }
 
+/// The sequences for which the page is chosen.
+std::int64_t page_tokens(const KvCacheOptions& options) noexcept {
+  if (options.page_sequence_tokens > 0) return options.page_sequence_tokens;
+  return options.max_sequence_tokens > 0 ? options.max_sequence_tokens : kDefaultTokens;
+}
+
 }  // namespace
 
 Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
   if (Status s = check_options(options); !s) return s;
-  std::int64_t longest = options.page_sequence_tokens;
-  if (longest == 0) longest = options.max_sequence_tokens;
-  if (longest == 0) longest = kDefaultTokens;
   // The kernels of a GPU read the chunked order fastest.
   const TileOrder order = kind == DeviceKind::cuda ? TileOrder::chunked : TileOrder::rows;
-  Result<GroupLayout> layout = GroupLayout::create(options.groups, longest, order);
+  Result<GroupLayout> layout = GroupLayout::create(options.groups, page_tokens(options), order);
   if (!layout) return layout.status();
   if (kind != DeviceKind::host && !layout->states().empty()) {
     return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));

@@ -75,6 +75,12 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
     scrubs.emplace(options.scrub, arena.num_blocks(), options.layout.block_size_tokens,
                    plan.backend.limits);
   }
+  if (options.prefix_cache.is_on) {
+    told.emplace(options.max_batch_rows, options.layout.block_size_tokens);
+    if (scrubs && options.prefix_cache.duplicates == DuplicateRule::share) {
+      scrubs->note_foreign_tails();
+    }
+  }
   Result<StepPublisher> its_publisher = StepPublisher::create(
       manager, *tables, {.audit_blocks = options.audit_blocks_per_step, .clock = options.clock});
   if (!its_publisher) return its_publisher.status();
@@ -137,7 +143,9 @@ SequenceOptions KvCache::Impl::limited(SequenceOptions sequence) const noexcept 
 
 Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
   if (Status status = impl_->check_maximum(options); !status) return status;
-  return impl_->tables->create_sequence(impl_->limited(options));
+  const Result<SequenceId> id = impl_->tables->create_sequence(impl_->limited(options));
+  if (id && !options.tokens.empty()) impl_->note_prefix(*id);
+  return id;
 }
 Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
                                  const SequenceOptions& options) {

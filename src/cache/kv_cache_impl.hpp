@@ -8,6 +8,7 @@
 #include "cache/cache_plan.hpp"
 #include "cache/scrub_planner.hpp"
 #include "cache/step_order.hpp"
+#include "cache/step_tokens.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "step/step_ring.hpp"
 #include "step/ticket_events.hpp"
@@ -69,6 +70,15 @@ struct KvCache::Impl {
   /// Keeps the figures of a batch for device_batch.
   void note_batch(const AppendResult& appended) noexcept;
   void note_batch(const RecordedStep& shape) noexcept;
+  // kv_cache_prefix.cpp
+  void note_prefix(SequenceId sequence) noexcept;
+  void distrust_prefixes() noexcept;
+  void settle_tokens() noexcept;
+  /// Notes that the step's K and V of a layer are written.
+  void note_written(std::size_t layer) noexcept {
+    if (written_in[layer] != batches) ++num_written;
+    written_in[layer] = batches;
+  }
   std::size_t slot_index() const noexcept { return ring->index_of(step); }
 
   Device* device;
@@ -95,6 +105,9 @@ struct KvCache::Impl {
   std::uint64_t batches = 0;  // number of appends and recordings begun
   std::vector<std::uint64_t> written_in;  // by layer: the last batch whose K and V were written
   std::uint64_t num_steps_lost = 0;
+  std::optional<StepTokens> told;  // none: there is no prefix cache
+  std::int32_t num_written = 0;    // layers whose K and V this batch has written
+  bool wrote_some = false;         // whether write_kv was called for one, or K and V were declared
 };
 
 }  // namespace kvarena

@@ -69,6 +69,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   num_steps_lost += step - first;
   std::fill(serials.begin(), serials.end(), 0);
   backend->resync(*tables);
+  distrust_prefixes();
   log_line(LogLevel::error, "steps lost{}: {}", OfObject{options.name}, describe_loss(status));
   return status;
 }
@@ -108,6 +109,7 @@ Status KvCache::begin_step(const StepOptions& options) {
   if (Status status = c.order_behind_last(stream); !status) return status;
   c.publisher->begin_step();  // other threads then see a wait that does not end
   if (Status status = c.retire_ended(); !status) {
+    if (status.code == StatusCode::device_error) c.distrust_prefixes();
     c.publish();
     return status;
   }
@@ -188,6 +190,9 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
   num_tokens = batch->num_tokens;
   note_batch(*appended);
   ++batches;
+  num_written = 0;
+  wrote_some = false;
+  if (told) told->note(demands, *appended);
   return batch;
 }
 
@@ -215,8 +220,9 @@ Status KvCache::write_kv(const WriteKvArgs& args) {
       if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
     }
   }
+  c.wrote_some = true;
   const Status queued = c.backend->write_kv(*view, args);
-  if (queued) c.written_in[static_cast<std::size_t>(args.layer)] = c.batches;
+  if (queued) c.note_written(static_cast<std::size_t>(args.layer));
   return queued;
 }
 
@@ -252,6 +258,10 @@ Status KvCache::attend(const AttendArgs& given) {
   }
   const Result<KvLayerView> view = c.arena.layer_view(given.layer);
   if (!view) return view.status();
+  if (given.kv_is_written) {
+    c.wrote_some = true;
+    c.note_written(owner);
+  }
   AttendArgs args = given;
   if (args.scale == 0.0F) args.scale = 1.0F / std::sqrt(static_cast<float>(view->key.head_dim));
   return c.backend->attend(*view, args);
@@ -262,6 +272,7 @@ Status KvCache::Impl::close_step() {
   if (Status status = ring->mark(slot_index(), stream); !status) return status;
   if (phase == StepPhase::replaying) backend->end_replay();
   tables->settle_append();
+  settle_tokens();
   phase = StepPhase::between;
   ++step;
   publish();
@@ -284,6 +295,7 @@ Status KvCache::Impl::take_back_append() {
     if (!*has_run) serials[slot_index()] = 0;
   }
   phase = StepPhase::begun;
+  if (told) told->clear();
   return tables->undo_append(copies_are_made);
 }
 
@@ -313,7 +325,10 @@ Status KvCache::publish() {
 
 Status KvCache::synchronize() {
   Impl& c = *impl_;
-  if (Status s = unless_destroyed(c.device->synchronize(c.stream)); !s) return s;
+  if (Status s = unless_destroyed(c.device->synchronize(c.stream)); !s) {
+    c.distrust_prefixes();
+    return s;
+  }
   return c.step == 0 || c.phase != StepPhase::between ? Status{} : c.check_taken(c.step - 1);
 }
 

@@ -53,6 +53,8 @@ class ScrubPlanner {
   void forget() noexcept;
   /// Notes that a fork may have tokens of another owner.
   void note_fork(const SequenceInfo& parent, const SequenceInfo& child) noexcept;
+  /// Notes that a sequence may continue in a block that another one wrote.
+  void note_foreign_tails() noexcept { has_inherited_tails_ = true; }
   /// Notes that others write the blocks of a sequence, so that their content is unknown. O(blocks).
   void note_import(const BlockTables& tables, SequenceId sequence) noexcept;
 

@@ -24,6 +24,7 @@ std::string_view name_of(StepCall call) noexcept {
     case StepCall::end_recording: return "end_recording";
     case StepCall::device_batch: return "device_batch";
     case StepCall::import_sequence: return "import_sequence";
+    case StepCall::register_tokens: return "register_tokens";
   }
   return "the call";
 }

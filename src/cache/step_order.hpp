@@ -33,6 +33,7 @@ enum class StepCall : std::uint8_t {
   end_recording,
   device_batch,
   import_sequence,
+  register_tokens,
 };
 
 /// Returns failed_precondition (step): `call` came while step `step` was in `phase`.

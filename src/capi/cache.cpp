@@ -115,6 +115,12 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.eager_retire = o.eager_retire ? 1 : 0;
   answer.num_groups = arena.groups() != nullptr ? std::ssize(arena.groups()->groups()) : 0;
   answer.page_sequence_tokens = o.page_sequence_tokens;
+  answer.checkpoint_every_tokens = o.checkpoint_every_tokens != 0 ? o.checkpoint_every_tokens : -1;
+  answer.prefix_cache = o.prefix_cache.is_on ? 1 : 0;
+  answer.prefix_duplicates = static_cast<std::int32_t>(o.prefix_cache.duplicates);
+  answer.prefix_extra_keys = o.prefix_cache.max_extra_keys;
+  answer.prefix_history = o.prefix_cache.history_entries;
+  answer.eviction = static_cast<std::int32_t>(o.eviction);
   return answer;
 }
 

@@ -118,11 +118,31 @@ PoolSize size_from_c(const kvarena_cache_options& options) noexcept {
   return size;
 }
 
+/// Reads what concerns the prefix cache.
+static Status read_prefix(const kvarena_cache_options& options, KvCacheOptions& result) noexcept {
+  const auto last = static_cast<std::int32_t>(kEvictionPolicies.back());
+  if (options.eviction < 0 || options.eviction > last) {
+    return invalid_option(Option::eviction, options.eviction, 0, last);
+  }
+  if (options.prefix_duplicates < 0 || options.prefix_duplicates > KVARENA_WAIT) {
+    return invalid_option(Option::duplicates, options.prefix_duplicates, 0, KVARENA_WAIT);
+  }
+  result.eviction = static_cast<EvictionPolicy>(options.eviction);
+  result.prefix_cache = {.is_on = options.prefix_cache != 0,
+                         .hash_key = {options.prefix_key_low, options.prefix_key_high},
+                         .max_extra_keys = options.prefix_extra_keys,
+                         .history_entries = options.prefix_history,
+                         .duplicates = static_cast<DuplicateRule>(options.prefix_duplicates)};
+  return {};
+}
+
 Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, GroupOptions& groups) {
   KvCacheOptions result;
   if (Status s = groups_from_c(options, groups); !s) return s;
   result.groups = groups.groups;
   result.page_sequence_tokens = options.page_sequence_tokens;
+  result.checkpoint_every_tokens =
+      or_off(options.checkpoint_every_tokens, result.checkpoint_every_tokens);
   const Result<UniformLayoutOptions> layout = layout_from_c(options);
   if (!layout) return layout.status();
   const Result<BlockOrder> order = order_from_c(options);
@@ -159,6 +179,7 @@ Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, Grou
   result.home_stream = options.stream;
   result.audit_blocks_per_step =
       or_off(options.audit_blocks_per_step, result.audit_blocks_per_step);
+  if (Status status = read_prefix(options, result); !status) return status;
   return result;
 }
 

@@ -46,6 +46,7 @@ Result<BlockOrder> order_from_c(const kvarena_cache_options& options) noexcept;
 struct GroupOptions {
   std::vector<LayerGroup> groups;
   std::vector<std::vector<GroupLayer>> layers;  // by group
+  std::vector<std::vector<StatePlane>> planes;  // by group
 };
 /// Everything but the log. Zero means the default. The result borrows `groups`.
 Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, GroupOptions& groups);

@@ -4,6 +4,7 @@
 #include "capi/json.hpp"
 #include "capi/objects.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <optional>
@@ -19,6 +20,8 @@ constexpr std::int64_t kMostLayers = 4096;
 
 static_assert(KVARENA_GROUP_WINDOW == static_cast<int>(PagedKind::window));
 static_assert(KVARENA_GROUP_CHUNK == static_cast<int>(PagedKind::chunk));
+static_assert(KVARENA_GROUP_STATE == static_cast<int>(PagedKind::state));
+static_assert(KVARENA_STATE_READ_WRITE == static_cast<int>(StateMode::read_write));
 static_assert(KVARENA_GROUP_CROSS == static_cast<int>(PagedKind::cross));
 
 Result<DType> type_of(std::int32_t number) noexcept {
@@ -37,17 +40,31 @@ std::string_view kind_name(PagedKind kind) noexcept {
   return "unknown";
 }
 
-/// Reads a group. Its layers are copied to `layers`, and borrowed from there.
-Result<LayerGroup> group_of(const kvarena_layer_group& given, std::vector<GroupLayer>& layers) {
+Status read_planes(const kvarena_layer_group& given, std::vector<StatePlane>& planes) {
+  constexpr auto kMost = static_cast<std::int64_t>(StateView::kMaxPlanes);
+  if (given.num_planes < 0 || given.num_planes > kMost) {
+    return invalid_option(Option::planes, given.num_planes, 0, kMost);
+  }
+  if (given.planes == nullptr && given.num_planes > 0) return refused_null();
+  for (const kvarena_state_plane& plane :
+       std::span(given.planes, static_cast<std::size_t>(given.num_planes))) {
+    const Result<DType> dtype = type_of(plane.dtype);
+    if (!dtype) return dtype.status();
+    planes.push_back({.dtype = *dtype, .num_dims = plane.num_dims});
+    std::copy_n(plane.shape, StatePlane::kMaxDims, planes.back().shape.begin());
+  }
+  return {};
+}
+
+/// Reads a group. Its layers and planes are copied, and borrowed from there.
+Result<LayerGroup> group_of(const kvarena_layer_group& given, std::vector<GroupLayer>& layers,
+                            std::vector<StatePlane>& planes) {
   if (given.num_layers < 0 || given.num_layers > kMostLayers) {
     return invalid_option(Option::num_layers, given.num_layers, 1, kMostLayers);
   }
   if (given.layers == nullptr && given.num_layers > 0) return refused_null();
   if (given.kind < 0 || given.kind > KVARENA_GROUP_CROSS) {
     return invalid_option(Option::kind, given.kind, 0, KVARENA_GROUP_CROSS);
-  }
-  if (given.kind == static_cast<int>(PagedKind::state)) {
-    return unsupported_option(Option::kind, static_cast<std::uint64_t>(given.kind));
   }
   const Result<DType> dtype = type_of(given.dtype);
   if (!dtype) return dtype.status();
@@ -62,7 +79,14 @@ Result<LayerGroup> group_of(const kvarena_layer_group& given, std::vector<GroupL
     layers.push_back(
         {layer.layer, layer.reads_layer == layer.layer ? std::int32_t{-1} : layer.reads_layer});
   }
+  if (Status s = read_planes(given, planes); !s) return s;
+  if (given.state_mode < 0 || given.state_mode > KVARENA_STATE_READ_WRITE) {
+    return invalid_option(Option::mode, given.state_mode, 0, KVARENA_STATE_READ_WRITE);
+  }
   LayerGroup group;
+  group.planes = planes;
+  group.mode = static_cast<StateMode>(given.state_mode);
+  group.keeps_for_undo = given.loses_on_abort == 0;
   group.kind = static_cast<PagedKind>(given.kind);
   group.layers = layers;
   group.num_kv_heads = given.num_kv_heads;
@@ -93,10 +117,11 @@ Status capi::groups_from_c(const kvarena_cache_options& options, GroupOptions& g
   if (count == 0) return {};
   if (options.groups == nullptr) return refused_null();
   groups.layers.resize(static_cast<std::size_t>(count));
+  groups.planes.resize(groups.layers.size());
   for (std::size_t i = 0; i < groups.layers.size(); ++i) {
     kvarena_layer_group given;
     if (Status s = read_entry(options.groups, i, given); !s) return s;
-    const Result<LayerGroup> group = group_of(given, groups.layers[i]);
+    const Result<LayerGroup> group = group_of(given, groups.layers[i], groups.planes[i]);
     if (!group) return group.status();
     groups.groups.push_back(*group);
   }
@@ -108,17 +133,27 @@ Json capi::json_of(const LayerGroup& group) {
   for (const GroupLayer& layer : group.layers) {
     layers.push_back({layer.layer, layer.reads_layer < 0 ? layer.layer : layer.reads_layer});
   }
-  return {{"kind", kind_name(group.kind)},
-          {"layers", layers},
-          {"limit_tokens", group.limit_tokens},
-          {"num_kv_heads", group.num_kv_heads},
-          {"head_dim_k", group.head_dim_k},
-          {"head_dim_v", group.head_dim_v},
-          {"dtype", name_of(group.dtype)},
-          {"dtype_v", name_of(group.dtype_v.value_or(group.dtype))},
-          {"value_in_key", group.value_in_key},
-          {"block_size_tokens", group.block_size_tokens},
-          {"rollback_tokens", group.rollback_tokens}};
+  Json json{{"kind", kind_name(group.kind)}, {"layers", layers}};
+  if (group.kind == PagedKind::state) {
+    for (const StatePlane& plane : group.planes) {
+      json["planes"].push_back(
+          {{"dtype", name_of(plane.dtype)},
+           {"shape", std::span(plane.shape).first(static_cast<std::size_t>(plane.num_dims))}});
+    }
+    json["mode"] = group.mode == StateMode::in_place ? "in_place" : "read_write";
+    json["rollback_tokens"] = group.rollback_tokens;
+    return json;
+  }
+  json.update({{"limit_tokens", group.limit_tokens},
+               {"num_kv_heads", group.num_kv_heads},
+               {"head_dim_k", group.head_dim_k},
+               {"head_dim_v", group.head_dim_v},
+               {"dtype", name_of(group.dtype)},
+               {"dtype_v", name_of(group.dtype_v.value_or(group.dtype))},
+               {"value_in_key", group.value_in_key},
+               {"block_size_tokens", group.block_size_tokens},
+               {"rollback_tokens", group.rollback_tokens}});
+  return json;
 }
 
 kvarena_status kvarena_step_write_cross(kvarena_cache* cache,
@@ -173,12 +208,17 @@ kvarena_status kvarena_cache_part(kvarena_cache* cache, int32_t part, kvarena_pa
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (Status s = check_target(stats); !s) return s;
     if (Status s = check_part(object.get(), part); !s) return s;
-    const GroupLayout::Part& its =
-        object.get().arena().groups()->parts()[static_cast<std::size_t>(part)];
+    const GroupLayout& layout = *object.get().arena().groups();
+    const auto index = static_cast<std::size_t>(part);
+    const std::size_t with_tokens = layout.parts().size();
     const GroupStats found = object.get().manager().group_stats(part);
     kvarena_part_stats result{};
-    result.group = its.group;
-    result.block_size_tokens = its.layout.block_size();
+    if (index < with_tokens) {
+      result.group = layout.parts()[index].group;
+      result.block_size_tokens = layout.parts()[index].layout.block_size();
+    } else {
+      result.group = layout.states()[index - with_tokens].group;
+    }
     result.block_bytes = found.block_bytes;
     result.blocks_per_page = found.blocks_per_page;
     result.pages = found.pages;

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -100,6 +101,7 @@ struct CacheObject {
   KvCacheOptions options;  ///< as given
   std::optional<KvCache> cache;
   std::vector<AppendDemand> demands;                     ///< the room of one append
+  std::span<const StateSlots> states{};                  ///< of the last append
   std::vector<std::weak_ptr<MonitorObject>> watchers{};  ///< monitors that watch it
 
   KvCache& get() noexcept { return *cache; }

@@ -2,6 +2,7 @@
 
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
+#include "capi/prefix.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -23,6 +24,7 @@ Result<SequenceOptions> options_of(const kvarena_sequence_options* options) noex
   result.deadline_ns = given.deadline_ns;
   result.owner = given.owner;
   result.cross_tokens = given.cross_tokens;
+  if (Status s = read_prompt(given, result); !s) return s;
   return result;
 }
 
@@ -53,6 +55,7 @@ kvarena_sequence_info info_of(const KvCache& cache, const SequenceInfo& found) {
   info.owner = found.owner;
   info.holder = found.holder.value;
   info.import_state = static_cast<std::int32_t>(found.import_state);
+  info.known_tokens = found.known_tokens;
   if (const Result<HolderReport> holder = cache.manager().holder(found.holder)) {
     info.since_ns = holder->since_ns;
     info.deadline_ns = holder->deadline_ns;

@@ -2,7 +2,9 @@
 
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
+#include "capi/prefix.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -49,6 +51,18 @@ Status read_demands(const kvarena_demand* demands, std::size_t count, CacheObjec
   return {};
 }
 
+/// Gives each demand in the room of the cache its tokens. Returns invalid_argument (span_size).
+Status read_tokens(std::span<const std::int32_t> tokens, CacheObject& object) noexcept {
+  std::size_t at = 0;
+  for (AppendDemand& row : object.demands) {
+    const auto count = static_cast<std::size_t>(std::max(row.num_tokens, 0));
+    if (count > tokens.size() - at) return too_small(tokens.size(), at + count);
+    if (count > 0 && tokens[at] >= 0) row.tokens = tokens.subspan(at, count);
+    at += count;
+  }
+  return at == tokens.size() ? Status{} : too_small(tokens.size(), at);
+}
+
 kvarena_device_batch to_c(const DeviceBatch& batch) noexcept {
   kvarena_device_batch result{};
   result.block_tables = reinterpret_cast<const std::int32_t*>(batch.block_tables);
@@ -76,6 +90,14 @@ void write_batch(const StepBatch& batch, kvarena_batch* target) noexcept {
   write_struct(result, target);
 }
 
+Status write_appended(const Result<StepBatch>& appended, CacheObject& object,
+                      kvarena_batch* batch) noexcept {
+  if (!appended) return appended.status();
+  object.states = appended->states;
+  write_batch(*appended, batch);
+  return {};
+}
+
 /// Appends by `append(cache, demands, urgency)`.
 template <class Append>
 kvarena_status append_by(kvarena_cache* cache, const kvarena_demand* demands, std::size_t count,
@@ -87,9 +109,7 @@ kvarena_status append_by(kvarena_cache* cache, const kvarena_demand* demands, st
     if (Status s = read_demands(demands, count, object); !s) return s;
     const Result<StepBatch> appended =
         append(object.get(), std::span<const AppendDemand>(object.demands), *chosen);
-    if (!appended) return appended.status();
-    write_batch(*appended, batch);
-    return {};
+    return write_appended(appended, object, batch);
   });
 }
 
@@ -123,6 +143,26 @@ kvarena_status kvarena_step_append_recorded(kvarena_cache* cache,
         if (!given) return given.status();
         return c.append_recorded(*given, rows, chosen);
       });
+}
+
+kvarena_status kvarena_step_append_tokens(kvarena_cache* cache, const kvarena_recorded_step* shape,
+                                          const kvarena_demand* demands, size_t count,
+                                          const int32_t* tokens, size_t num_tokens, int32_t urgency,
+                                          kvarena_batch* batch) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (Status s = check_target(batch); !s) return s;
+    const Result<Urgency> chosen = urgency_from_c(urgency, Urgency::growth);
+    if (!chosen) return chosen.status();
+    if (Status s = read_demands(demands, count, object); !s) return s;
+    const auto told = tokens_from_c(tokens, num_tokens);
+    if (!told) return told.status();
+    if (Status s = read_tokens(*told, object); !s) return s;
+    const std::span<const AppendDemand> rows(object.demands);
+    if (shape == nullptr) return write_appended(object.get().append(rows, *chosen), object, batch);
+    const Result<RecordedStep> recorded = shape_of(shape);
+    if (!recorded) return recorded.status();
+    return write_appended(object.get().append_recorded(*recorded, rows, *chosen), object, batch);
+  });
 }
 
 kvarena_status kvarena_step_failed_demand(kvarena_cache* cache, int64_t* index) {
@@ -211,6 +251,7 @@ kvarena_status kvarena_recording_begin(kvarena_cache* cache, const kvarena_recor
     if (!step) return step.status();
     const Result<StepBatch> padded = object.get().begin_recording(*recorded, *step);
     if (!padded) return padded.status();
+    object.states = {};
     write_batch(*padded, batch);
     return {};
   });

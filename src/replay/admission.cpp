@@ -131,8 +131,9 @@ Admitted Admission::make_room(const Job& job, std::int64_t blocks) {
 Status Admission::open_sequence(Job& job) {
   tokens_.clear();
   if (pool_.has_prefix_cache()) job.append_tokens(0, job.prefill_length, tokens_);
+  const trace::TraceRequest& request = *job.request->trace;
   const auto sequence =
-      pool_.create_sequence(static_cast<std::uint64_t>(job.request->trace->index), tokens_);
+      pool_.create_sequence(static_cast<std::uint64_t>(request.index), request.salt, tokens_);
   if (!sequence) return sequence.status();
   job.sequence = *sequence;
   if (!pool_.has_prefix_cache()) return {};

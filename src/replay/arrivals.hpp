@@ -33,6 +33,7 @@ class ArrivalFeed {
   std::int64_t input_tokens() const noexcept { return input_tokens_; }
   std::int64_t output_tokens() const noexcept { return output_tokens_; }
   /// As TraceReader.
+  std::int64_t num_salts() const noexcept { return reader_.num_salts(); }
   /// Whether the trace can be read again.
   bool is_rereadable() const noexcept { return reader_.is_rereadable(); }
   trace::TraceFormat format() const noexcept { return reader_.format(); }

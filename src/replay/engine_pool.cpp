@@ -87,6 +87,7 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   blocks.watermark_blocks = watermark_of(options, num_blocks, unlimited);
   blocks.max_holders = static_cast<std::int32_t>(sequences + kSpareSequences);
   blocks.max_fence_entries = 1;
+  if (has_prefix_cache_) blocks.eviction = options.policy;
   auto manager = BlockManager::create(blocks);
   if (!manager) {
     return pool_failure("the block manager", manager.status(), describe(manager.status()));
@@ -183,10 +184,10 @@ MaybeFailure EnginePool::create_step_memory(std::unique_ptr<verify::StepMemory>*
   return std::nullopt;
 }
 
-Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner,
+Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner, std::uint64_t salt,
                                                std::span<const std::int32_t> tokens) {
   const SequenceOptions options{
-      .since_ns = steady_clock().now_ns(), .owner = owner, .tokens = tokens};
+      .since_ns = steady_clock().now_ns(), .owner = owner, .tokens = tokens, .salt = salt};
   return cache_ ? cache_->create_sequence(options) : tables_->create_sequence(options);
 }
 

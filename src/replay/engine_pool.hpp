@@ -49,8 +49,9 @@ class EnginePool {
   /// Does BlockTables::create_sequence for a request, whose id is the owner in explanations.
   /// `since` is the present time by the publisher's clock, not by the replay's, so observers of the
   /// pool see ages in real time.
-  /// With a prefix cache it begins with the longest cached prefix of `tokens`.
-  Result<SequenceId> create_sequence(std::uint64_t owner, std::span<const std::int32_t> tokens);
+  /// With a prefix cache it begins with the longest cached prefix of `tokens` under `salt`.
+  Result<SequenceId> create_sequence(std::uint64_t owner, std::uint64_t salt,
+                                     std::span<const std::int32_t> tokens);
   bool has_prefix_cache() const noexcept { return has_prefix_cache_; }
   /// Returns the blocks that sequences hold: without free and without cached ones.
   std::int64_t held_blocks() const noexcept {

@@ -33,8 +33,8 @@ ReplayFailure without_memory(const PureCacheOptions& options) {
 }
 
 void count_request(const TraceRequest& request, PureCache& cache, PureCacheReport& report) {
-  const std::int64_t hits = cache.match(request.prefix_blocks);
-  cache.touch(request.prefix_blocks);
+  const std::int64_t hits = cache.match(request.prefix_blocks, request.salt);
+  cache.touch(request.prefix_blocks, request.salt);
   report.block_tokens = request.prefix_block_tokens;
   report.block_refs += static_cast<std::int64_t>(request.prefix_blocks.size());
   report.hit_blocks += hits;
@@ -46,6 +46,7 @@ void count_request(const TraceRequest& request, PureCache& cache, PureCacheRepor
 void take_totals(const ArrivalFeed& feed, const PureCache& cache, PureCacheReport& report) {
   report.trace_format = name_of(feed.format());
   report.requests = feed.requests();
+  report.salts = feed.num_salts();
   report.input_tokens = feed.input_tokens();
   report.evictions = cache.evictions();
   report.cached_blocks = cache.size();
@@ -75,33 +76,34 @@ MaybeFailure play(const PureCacheOptions& options, ProgressSink* sink, PureCache
 PureCache::PureCache(EvictionPolicy policy, std::int64_t capacity_blocks)
     : capacity_(capacity_blocks), order_(policy, capacity_blocks) {}
 
-std::int64_t PureCache::match(std::span<const std::int64_t> ids) const {
-  const auto first_absent =
-      std::ranges::find_if(ids, [this](std::int64_t id) { return !blocks_.contains(id); });
+std::int64_t PureCache::match(std::span<const std::int64_t> ids, std::uint64_t salt) const {
+  const auto first_absent = std::ranges::find_if(ids, [this, salt](std::int64_t id) {
+    return !blocks_.contains(Key{id, salt});
+  });
   return first_absent - ids.begin();
 }
 
-void PureCache::touch(std::span<const std::int64_t> ids) {
+void PureCache::touch(std::span<const std::int64_t> ids, std::uint64_t salt) {
   if (begins_at_tail(order_.policy())) {
-    for (auto id = ids.rbegin(); id != ids.rend(); ++id) touch(*id);
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) touch(Key{*id, salt});
   } else {
-    for (const std::int64_t id : ids) touch(id);
+    for (const std::int64_t id : ids) touch(Key{id, salt});
   }
 }
 
 // The block to evict is chosen before the new one enters the order.
-void PureCache::touch(std::int64_t id) {
-  const auto [place, is_new] = blocks_.try_emplace(id, kNoBlock);
+void PureCache::touch(const Key& key) {
+  const auto [place, is_new] = blocks_.try_emplace(key, kNoBlock);
   if (!is_new) return order_.touch(place->second);
   BlockId block = order_.next();
   if (size() < capacity_) {
-    block = BlockId(static_cast<std::int32_t>(ids_.size()));
-    ids_.push_back(id);
+    block = BlockId(static_cast<std::int32_t>(keys_.size()));
+    keys_.push_back(key);
   } else {
-    std::int64_t& evicted = ids_[static_cast<std::size_t>(block.value)];
+    Key& evicted = keys_[static_cast<std::size_t>(block.value)];
     order_.remove(block);
     blocks_.erase(evicted);
-    evicted = id;
+    evicted = key;
     ++evictions_;
   }
   place->second = block;

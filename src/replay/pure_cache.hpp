@@ -12,7 +12,9 @@
 #include "trace/trace_reader.hpp"
 #include "verify/failure.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -28,23 +30,35 @@ class PureCache {
   /// std::bad_alloc, as touch does.
   PureCache(EvictionPolicy policy, std::int64_t capacity_blocks);
 
-  /// Returns how many leading ids are in the cache. O(that number).
-  std::int64_t match(std::span<const std::int64_t> ids) const;
+  /// Returns how many leading ids are in the cache, under this salt. O(that number).
+  std::int64_t match(std::span<const std::int64_t> ids, std::uint64_t salt = 0) const;
   /// Uses or inserts each id, in the policy's direction. O(ids).
-  void touch(std::span<const std::int64_t> ids);
+  void touch(std::span<const std::int64_t> ids, std::uint64_t salt = 0);
 
   /// Returns the number of ids in the cache.
   std::int64_t size() const noexcept { return order_.size(); }
   std::int64_t evictions() const noexcept { return evictions_; }
 
  private:
-  void touch(std::int64_t id);
+  /// An id under a salt.
+  struct Key {
+    std::int64_t id;
+    std::uint64_t salt;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return std::hash<std::uint64_t>{}(static_cast<std::uint64_t>(key.id) +
+                                        key.salt * 0x9e3779b97f4a7c15U);
+    }
+  };
+  void touch(const Key& key);
 
   std::int64_t capacity_;
   std::int64_t evictions_ = 0;
   EvictionOrder order_;
-  std::unordered_map<std::int64_t, BlockId> blocks_;  // by id
-  std::vector<std::int64_t> ids_;                     // [size], the id that each block has
+  std::unordered_map<Key, BlockId, KeyHash> blocks_;
+  std::vector<Key> keys_;  // [size], the key that each block has
 };
 
 struct PureCacheOptions {
@@ -59,6 +73,7 @@ struct PureCacheReport {
   std::int64_t block_tokens = 0;  ///< tokens of a block of the trace
   std::int64_t requests = 0;
   std::int64_t requests_with_hit = 0;  ///< of at least one block
+  std::int64_t salts = 0;              ///< different ones; 0 without a salt column
   std::int64_t input_tokens = 0;       ///< of all prompts
   std::int64_t block_refs = 0;         ///< ids of all prompts
   std::int64_t hit_blocks = 0;         ///< leading ids that were in the cache

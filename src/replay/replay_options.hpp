@@ -6,6 +6,7 @@
 #include "trace/trace_reader.hpp"
 #include "verify/verification.hpp"
 
+#include "kvarena/allocator/eviction_policy.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/capacity/step_time.hpp"
 #include "kvarena/device/device.hpp"
@@ -74,6 +75,8 @@ struct ReplayOptions {
   ReplayPool pool;
   ReplayAttention attention;
   bool prefix_cache = false;  ///< sequences begin with the blocks of equal prefixes that are cached
+  /// Which cached block goes first, with a prefix cache. Without priority, which no trace knows.
+  EvictionPolicy policy = EvictionPolicy::tail_first;
   bool keep_preempted = false;       ///< preempted sequences keep blocks until somebody needs them
   std::int32_t samples = 1;          ///< sequences a request forks into after its prompt
   std::ostream* timeline = nullptr;  ///< gets the series as CSV; its owner checks it

@@ -60,6 +60,7 @@ struct ReplayReport {
 
   bool has_prefix_cache = false;   ///< whether the next figures are of a prefix cache
   PrefixStats prefix;              ///< of the tables: sequences asked once for each admission
+  std::int64_t salts = 0;          ///< different ones among the requests; 0 without a salt column
   std::int64_t cached_tokens = 0;  ///< prompt tokens that were not computed, as they were cached
 
   BlockStats account;                       ///< the manager's account at the end

@@ -124,7 +124,10 @@ void StepPublisher::Impl::publish(const StepFigures& steps) noexcept {
                              .missed_launches = steps.missed_launches,
                              .awaited_tickets = steps.awaited_tickets < 0
                                                     ? manager.num_open_tickets()
-                                                    : steps.awaited_tickets};
+                                                    : steps.awaited_tickets,
+                             .has_prefix_cache = tables.has_prefix_cache() ? 1 : 0,
+                             .prefix = tables.prefix_stats(),
+                             .prefix_use = tables.prefix_use()};
   published.store(figures);
   step_began_ns.store(kNoStep, std::memory_order_release);
   if (details_wanted.load(std::memory_order_relaxed)) publish_details(figures);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace kvarena::trace {
@@ -98,9 +99,53 @@ std::optional<LineDefect> token_count(Cursor& cursor, std::string_view name, std
   return std::nullopt;
 }
 
+// The columns behind the three, of which one may be the salt.
+std::optional<LineDefect> other_columns(Cursor& cursor, const CsvColumns& columns,
+                                        std::string& salt) {
+  for (std::size_t i = 0; i < columns.others; ++i) {
+    if (!cursor.skip(',')) {
+      return cursor.defect(cursor.at, fmt::format("a comma and {} more columns, as in the header",
+                                                  columns.others - i));
+    }
+    const std::size_t first = cursor.at;
+    cursor.at = std::min(cursor.line.find(',', first), cursor.line.size());
+    const std::string_view text = cursor.line.substr(first, cursor.at - first);
+    if (columns.salt != i) continue;
+    if (text.empty() || text.size() > kMaxSaltBytes || text.find('"') != text.npos) {
+      return cursor.defect(first,
+                           fmt::format("a salt: 1 .. {} bytes without quotes", kMaxSaltBytes));
+    }
+    salt = text;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::optional<LineDefect> parse_csv_record(std::string_view line, CsvRecord& record) {
+std::optional<LineDefect> parse_csv_header(std::string_view line, std::string_view salt_column,
+                                           CsvColumns& columns) {
+  columns = CsvColumns{};
+  if (salt_column.empty()) {
+    if (line == kAzureHeader) return std::nullopt;
+    return LineDefect{1, excerpt_of(line, 60), fmt::format("the header {}", kAzureHeader)};
+  }
+  std::string_view rest = line;
+  if (rest.starts_with(kAzureHeader)) rest.remove_prefix(kAzureHeader.size());
+  while (rest.starts_with(',')) {
+    rest.remove_prefix(1);
+    const std::string_view name = rest.substr(0, rest.find(','));
+    if (name == salt_column && !columns.salt) columns.salt = columns.others;
+    ++columns.others;
+    rest.remove_prefix(name.size());
+  }
+  if (rest.empty() && columns.salt) return std::nullopt;
+  return LineDefect{1, excerpt_of(line, 60),
+                    fmt::format("the header {}, and behind it the column {}", kAzureHeader,
+                                excerpt_of(salt_column))};
+}
+
+std::optional<LineDefect> parse_csv_record(std::string_view line, CsvRecord& record,
+                                           const CsvColumns& columns) {
   record = CsvRecord{};
   Cursor cursor{line};
   const auto wall = wall_clock_us(cursor);
@@ -113,7 +158,11 @@ std::optional<LineDefect> parse_csv_record(std::string_view line, CsvRecord& rec
   if (auto defect =
           token_count(cursor, "GeneratedTokens", 0, kMaxOutputTokens, record.output_tokens))
     return defect;
-  if (cursor.at != line.size()) return cursor.defect(cursor.at, "the end of the line: 3 columns");
+  if (auto defect = other_columns(cursor, columns, record.salt)) return defect;
+  if (cursor.at != line.size()) {
+    return cursor.defect(cursor.at,
+                         fmt::format("the end of the line: {} columns", 3 + columns.others));
+  }
   return std::nullopt;
 }
 

@@ -42,17 +42,21 @@ constexpr std::array<Field, 7> kFields{{
 /// Receives the parser's events for one line. Each returns false to stop at a defect.
 class RecordHandler {
  public:
-  RecordHandler(std::string_view line, const char* const* seen, JsonRecord& record)
-      : line_(line), seen_(seen), record_(record) {}
+  RecordHandler(std::string_view line, const char* const* seen, std::string_view salt_field,
+                JsonRecord& record)
+      : line_(line), seen_(seen), salt_field_(salt_field), record_(record) {}
 
   std::optional<LineDefect> take_defect() { return std::move(defect_); }
 
   bool null() { return scalar("null"); }
   bool boolean(bool value) { return scalar(value ? "true" : "false"); }
-  bool string(Json::string_t&) { return scalar("a string"); }
+  bool string(Json::string_t& text) { return take_salt(text) && scalar("a string"); }
   bool binary(Json::binary_t&) { return scalar("bytes"); }
-  bool number_integer(Json::number_integer_t value) { return scalar(std::to_string(value)); }
+  bool number_integer(Json::number_integer_t value) {
+    return take_salt(std::to_string(value)) && scalar(std::to_string(value));
+  }
   bool number_unsigned(Json::number_unsigned_t value) {
+    if (!take_salt(std::to_string(value))) return false;
     if (!is_wanted()) return scalar(std::to_string(value));
     const auto smallest = static_cast<Json::number_unsigned_t>(field_->smallest);
     const auto largest = static_cast<Json::number_unsigned_t>(field_->largest);
@@ -74,7 +78,7 @@ class RecordHandler {
     return true;
   }
 
-  bool start_object(std::size_t) { return depth_++ == 0 || scalar("an object"); }
+  bool start_object(std::size_t) { return (depth_ == 0 || scalar("an object")) && ++depth_ > 0; }
   bool start_array(std::size_t) {
     const bool is_ids = depth_ == 1 && is(kHashIds);
     record_.has_hash_ids |= is_ids;
@@ -88,6 +92,10 @@ class RecordHandler {
     const auto known = std::ranges::find(kFields, std::string_view(name), &Field::name);
     field_ = known != kFields.end() ? &*known : nullptr;
     column_ = *seen_ - line_.data() - std::ssize(name) - 1;
+    is_salt_ = !salt_field_.empty() && name == salt_field_;
+    if (is_salt_ && record_.salt) {
+      return defect(fmt::format("the field {} again", excerpt_of(name)), "it once");
+    }
     if (field_ == nullptr) return true;
     bool& given = given_[static_cast<std::size_t>(field_ - kFields.data())];
     if (given) return defect(fmt::format("the field {} again", excerpt_of(name)), "it once");
@@ -130,17 +138,33 @@ class RecordHandler {
     return defect(fmt::format("{} in \"{}\"", found, field_->name),
                   fmt::format("{} {} .. {}", field_->expected, field_->smallest, field_->largest));
   }
+  /// Keeps the text when it is the value of the salt's field.
+  bool take_salt(const std::string& text) {
+    if (!is_salt_ || depth_ != 1) return true;
+    if (text.empty() || text.size() > kMaxSaltBytes) {
+      return defect(fmt::format("a text of {} bytes in \"{}\"", text.size(), salt_field_),
+                    fmt::format("a salt of 1 .. {} bytes", kMaxSaltBytes));
+    }
+    record_.salt = text;
+    return true;
+  }
   /// What is no number in its range: fine where nobody reads it.
   bool scalar(const std::string& what) {
     if (depth_ == 0) return defect(what, std::string(kObject));
+    if (is_salt_ && depth_ == 1 && !record_.salt) {
+      return defect(fmt::format("{} in \"{}\"", what, salt_field_),
+                    "a salt: a whole number or a string");
+    }
     return field_ == nullptr || is(kScheduled) ? true : refuse(what);
   }
 
   std::string_view line_;
   const char* const* seen_;
+  std::string_view salt_field_;
   JsonRecord& record_;
   std::optional<LineDefect> defect_;
   const Field* field_ = nullptr;  // of the object; none: nobody reads it
+  bool is_salt_ = false;          // whether the field is the salt's
   std::int64_t column_ = 1;       // of the field
   std::array<bool, kFields.size()> given_{};
   int depth_ = 0;
@@ -148,10 +172,11 @@ class RecordHandler {
 
 }  // namespace
 
-std::optional<LineDefect> parse_json_record(std::string_view line, JsonRecord& record) {
+std::optional<LineDefect> parse_json_record(std::string_view line, JsonRecord& record,
+                                            std::string_view salt_field) {
   record = JsonRecord{};
   const char* seen = line.data();
-  RecordHandler handler(line, &seen, record);
+  RecordHandler handler(line, &seen, salt_field, record);
   const CountingIterator first{line.data(), &seen};
   const CountingIterator last{line.data() + line.size(), &seen};
   if (Json::sax_parse(first, last, &handler)) return std::nullopt;

@@ -200,8 +200,10 @@ Status TraceReader::settle_format() {
     if (Status status = detect_format(); !status) return status;
   }
   line_pending_ = format_ != TraceFormat::azure;
-  if (line_pending_ || line_ == kAzureHeader) return {};
-  return fail(1, excerpt_of(line_, 60), fmt::format("the header {}", kAzureHeader));
+  if (line_pending_) return {};
+  auto defect = parse_csv_header(line_, options_.salt_column, columns_);
+  if (!defect) return {};
+  return fail(defect->column, std::move(defect->found), std::move(defect->expected));
 }
 
 Status TraceReader::detect_format() {
@@ -218,20 +220,42 @@ Status TraceReader::detect_format() {
   return {};
 }
 
+// Numbers a salt by its first occurrence, so that every reading gives the same numbers.
+Status TraceReader::take_salt(const std::optional<std::string>& text, TraceRequest& request) {
+  if (options_.salt_column.empty()) return {};
+  if (!text) {
+    return fail(std::ssize(line_), "the end of the object",
+                fmt::format("the field {}, which is the salt", excerpt_of(options_.salt_column)));
+  }
+  const auto [place, is_new] = salts_.try_emplace(*text, salts_.size() + 1);
+  if (is_new && salts_.size() > kMaxSalts) {
+    return fail(1, fmt::format("more than {} different salts", kMaxSalts),
+                "a column with fewer values", "choose another column");
+  }
+  request.salt = place->second;
+  return {};
+}
+
 Status TraceReader::parse_record(TraceRequest& request, std::int64_t& stamp_us) {
+  if (format_ != TraceFormat::azure) return parse_json(request, stamp_us);
+  CsvRecord record;
+  if (auto defect = parse_csv_record(line_, record, columns_)) {
+    return fail(defect->column, std::move(defect->found), std::move(defect->expected));
+  }
+  stamp_us = record.wall_us;
+  request.input_tokens = record.input_tokens;
+  request.output_tokens = record.output_tokens;
+  return take_salt(record.salt, request);
+}
+
+Status TraceReader::parse_json(TraceRequest& request, std::int64_t& stamp_us) {
   const auto refuse = [&](LineDefect defect) {
     return fail(defect.column, std::move(defect.found), std::move(defect.expected));
   };
-  if (format_ == TraceFormat::azure) {
-    CsvRecord record;
-    if (auto defect = parse_csv_record(line_, record)) return refuse(std::move(*defect));
-    stamp_us = record.wall_us;
-    request.input_tokens = record.input_tokens;
-    request.output_tokens = record.output_tokens;
-    return {};
-  }
   JsonRecord record;
-  if (auto defect = parse_json_record(line_, record)) return refuse(std::move(*defect));
+  if (auto defect = parse_json_record(line_, record, options_.salt_column)) {
+    return refuse(std::move(*defect));
+  }
   if (auto defect = missing_field(record, format_, line_)) return refuse(std::move(*defect));
   if (auto defect = wrong_id_count(record, format_, line_)) return refuse(std::move(*defect));
   stamp_us = *record.timestamp_us;
@@ -242,7 +266,7 @@ Status TraceReader::parse_record(TraceRequest& request, std::int64_t& stamp_us) 
       format_ == TraceFormat::mooncake ? kMooncakeBlockTokens : kFullBlockTokens;
   request.session = record.session.value_or(-1);
   request.turn = record.turn.value_or(-1);
-  return {};
+  return take_salt(record.salt, request);
 }
 
 Status TraceReader::parse(TraceRequest& request) {

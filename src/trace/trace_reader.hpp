@@ -7,6 +7,7 @@
 /// time.
 
 #include "base/finding.hpp"
+#include "trace/records.hpp"
 #include "trace/trace_input.hpp"
 #include "trace/trace_request.hpp"
 
@@ -19,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace kvarena::trace {
@@ -37,9 +39,13 @@ struct TraceReaderOptions {
   TraceFormat format = TraceFormat::detect;  ///< the required format, or `detect`
   std::size_t max_line_bytes = 8 << 20;      ///< longer lines are refused
   const std::atomic<bool>* stop = nullptr;   ///< the trace ends once it is true; may be null
+  std::string salt_column{};  ///< the JSON field or CSV column that is the salt; empty: no salts
 
   bool is_stopped() const noexcept { return stop != nullptr && *stop; }
 };
+
+/// The most different salts of a trace.
+inline constexpr std::size_t kMaxSalts = std::size_t{1} << 20;
 
 /// Reads a trace from its first request to its last.
 class TraceReader {
@@ -57,6 +63,8 @@ class TraceReader {
   const Finding& failure() const noexcept { return failure_; }
   /// Returns the format; it is never `detect`.
   TraceFormat format() const noexcept { return format_; }
+  /// Returns the different salts so far.
+  std::int64_t num_salts() const noexcept { return std::ssize(salts_); }
   /// Returns whether the trace can be read again from its start. A pipe cannot.
   bool is_rereadable() const noexcept { return input_->is_file(); }
 
@@ -72,6 +80,8 @@ class TraceReader {
               std::string advice = {});
   Status parse(TraceRequest& request);
   Status parse_record(TraceRequest& request, std::int64_t& stamp_us);
+  Status parse_json(TraceRequest& request, std::int64_t& stamp_us);
+  Status take_salt(const std::optional<std::string>& text, TraceRequest& request);
 
   TraceReaderOptions options_;
   std::unique_ptr<TraceInput> input_;
@@ -82,6 +92,8 @@ class TraceReader {
   std::int64_t line_number_ = 0;  // number of that line; 0: the whole trace
   bool too_long_ = false;         // what comes next
   bool line_pending_ = false;     // the line that decided the format is not parsed yet
+  CsvColumns columns_;            // of a CSV
+  std::unordered_map<std::string, std::uint64_t> salts_;  // the number of each text
   std::int64_t num_requests_ = 0;
   std::int64_t first_us_ = 0;  // absolute time stamps of the first and latest request
   std::int64_t latest_us_ = 0;

@@ -27,6 +27,9 @@ struct TraceRequest {
   std::vector<std::int64_t> prefix_blocks;  ///< ids of the prompt's blocks, from its start
   std::int64_t session = -1;                ///< the conversation of the request, or -1
   std::int64_t turn = -1;                   ///< its place in the conversation, from 1, or -1
+  /// The tenant: a number from 1 for each different value of the salt column, in the order in which
+  /// they come; 0 without a salt column.
+  std::uint64_t salt = 0;
 };
 
 }  // namespace kvarena::trace

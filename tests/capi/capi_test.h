@@ -74,4 +74,6 @@ void test_second_thread(void);
 void test_release_wins(void);
 void test_many_handles(void);
 void test_groups(void);
+void test_states(void);
+void test_prefixes(void);
 void test_cuda(void);

@@ -279,11 +279,10 @@ static void check_refusals(kvarena_device* device) {
   EXPECT_STATUS(kvarena_cache_create(device, &options, &cache), KVARENA_INVALID_ARGUMENT,
                 KVARENA_RESOURCE_POINTER);
   groups[1].layers = kWindowed;
-  const int32_t kinds[] = {-1, 3, 5};
+  const int32_t kinds[] = {-1, KVARENA_GROUP_STATE, 5};
   for (int i = 0; i < 3; ++i) {
-    groups[1].kind = kinds[i];
-    EXPECT_CODE(kvarena_cache_create(device, &options, &cache),
-                kinds[i] == 3 ? KVARENA_UNSUPPORTED : KVARENA_INVALID_ARGUMENT);
+    groups[1].kind = kinds[i];  // a state without planes
+    EXPECT_CODE(kvarena_cache_create(device, &options, &cache), KVARENA_INVALID_ARGUMENT);
   }
   groups[1].kind = KVARENA_GROUP_WINDOW;
   groups[1].limit_tokens = 0;

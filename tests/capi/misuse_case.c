@@ -52,6 +52,7 @@ static void prepare(void) {
 
 /// Calls of a cache that one thread at a time may make.
 static void cache_calls(kvarena_cache* c, int code) {
+  kvarena_prefix prefix = SIZED(kvarena_prefix);
   kvarena_sequence* sequence = &out.sequence;
   kvarena_recorded_step shape = {.struct_size = sizeof shape, .num_rows = 1};
   kvarena_write_args write = SIZED(kvarena_write_args);
@@ -61,6 +62,12 @@ static void cache_calls(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_sequence_group_blocks(c, 1, 0, &out.int32, 1, &out.count, &out.number), code);
   EXPECT_CODE(kvarena_step_group_batch(c, 0, &out.device_batch), code);
   EXPECT_CODE(kvarena_step_write_cross(c, &SIZED(kvarena_write_cross_args)), code);
+  EXPECT_CODE(kvarena_step_states(c, 0, &SIZED(kvarena_state_slots)), code);
+  EXPECT_CODE(kvarena_cache_state_view(c, 0, &SIZED(kvarena_state_view)), code);
+  EXPECT_CODE(kvarena_sequence_checkpoint(c, 1), code);
+  EXPECT_CODE(kvarena_sequence_checkpoints(c, 1, &out.number, 1, &out.count), code);
+  EXPECT_CODE(kvarena_sequence_state_blocks(c, 1, 1, 0, &out.int32, &out.uint32, 1, &out.count),
+              code);
   EXPECT_CODE(kvarena_cache_pages(c, &SIZED(kvarena_page_stats)), code);
   EXPECT_CODE(kvarena_cache_num_parts(c, &out.int32), code);
   EXPECT_CODE(kvarena_cache_part(c, 0, &SIZED(kvarena_part_stats)), code);
@@ -84,6 +91,17 @@ static void cache_calls(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_pin_create(c, 1, NULL, &out.holder), code);
   EXPECT_CODE(kvarena_pin_blocks(c, 1, &out.int32, 1, &out.count), code);
   EXPECT_CODE(kvarena_pin_release(c, 1, 0), code);
+  EXPECT_CODE(kvarena_sequence_prefix(c, 1, &prefix), code);
+  EXPECT_CODE(kvarena_sequence_adopt(c, 1, NULL, 0, &prefix), code);
+  EXPECT_CODE(kvarena_sequence_register(c, 1, NULL, 0), code);
+  EXPECT_CODE(kvarena_sequence_forget(c, 1), code);
+  EXPECT_CODE(kvarena_sequence_set_retention(c, 1, 0, 0, 0, 0, NULL), code);
+  EXPECT_CODE(kvarena_prefix_match(c, &SIZED(kvarena_sequence_options), &prefix), code);
+  EXPECT_CODE(kvarena_prefix_forget_salt(c, 1), code);
+  EXPECT_CODE(kvarena_prefix_forget_all(c), code);
+  EXPECT_CODE(kvarena_prefix_advance_clock(c, 1), code);
+  EXPECT_CODE(kvarena_prefix_ask(c, &SIZED(kvarena_prefix_stats)), code);
+  EXPECT_CODE(kvarena_step_append_tokens(c, NULL, &kDemand, 1, NULL, 0, 0, &out.batch), code);
   EXPECT_CODE(kvarena_step_begin(c, NULL), code);
   EXPECT_CODE(kvarena_step_append(c, &kDemand, 1, 0, &out.batch), code);
   EXPECT_CODE(kvarena_step_failed_demand(c, &out.number), code);
@@ -318,6 +336,7 @@ CALL(snapshot, kvarena_stats, kvarena_cache_snapshot(sized.cache, p))
 CALL(explain, kvarena_explanation, kvarena_cache_explain(sized.cache, NULL, 1, 0, p))
 CALL(block, kvarena_block_info, kvarena_cache_block(sized.cache, 0, p))
 CALL(plane, kvarena_plane, kvarena_cache_plane(sized.cache, 0, 0, p))
+CALL(prefix_stats, kvarena_prefix_stats, kvarena_prefix_ask(sized.cache, p))
 CALL(plan_options, kvarena_cache_options, kvarena_layout_plan(p, 0, &SIZED(kvarena_pool_plan)))
 CALL(layout_plane, kvarena_cache_options, kvarena_layout_plane(p, &made, 1, 0, 0, &out.plane))
 CALL(footprint, kvarena_target,
@@ -359,6 +378,7 @@ void test_struct_sizes(void) {
   SIZES_OF(kvarena_explanation, false, SIZED(kvarena_explanation), explain);
   SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), block);
   SIZES_OF(kvarena_plane, false, SIZED(kvarena_plane), plane);
+  SIZES_OF(kvarena_prefix_stats, false, SIZED(kvarena_prefix_stats), prefix_stats);
   SIZES_OF(kvarena_cache_options, true, cache_options(), plan_options);
   SIZES_OF(kvarena_cache_options, true, cache_options(), layout_plane);
   SIZES_OF(kvarena_target, true, SIZED(kvarena_target), footprint);
@@ -415,6 +435,12 @@ void test_null_arguments(void) {
   EXPECT_CODE(kvarena_sequence_list(c, NULL, 1, &out.count), bad);
   EXPECT_CODE(kvarena_step_append(c, NULL, 1, 0, &out.batch), bad);
   EXPECT_CODE(kvarena_step_append(c, &kDemand, 1, 0, NULL), bad);
+  EXPECT_CODE(kvarena_step_append_tokens(c, NULL, NULL, 1, NULL, 0, 0, &out.batch), bad);
+  EXPECT_CODE(kvarena_step_append_tokens(c, NULL, &kDemand, 1, NULL, 0, 0, NULL), bad);
+  EXPECT_CODE(kvarena_sequence_prefix(c, 1, NULL), bad);
+  EXPECT_CODE(kvarena_sequence_adopt(c, 1, NULL, 0, NULL), bad);
+  EXPECT_CODE(kvarena_prefix_match(c, NULL, NULL), bad);
+  EXPECT_CODE(kvarena_prefix_ask(c, NULL), bad);
   EXPECT_CODE(kvarena_step_failed_demand(c, NULL), bad);
   EXPECT_CODE(kvarena_step_write(c, NULL), bad);
   EXPECT_CODE(kvarena_step_attend(c, NULL), bad);

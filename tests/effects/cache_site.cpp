@@ -25,6 +25,8 @@ KvCacheOptions options_of(const CacheSiteOptions& options) {
   o.max_open_tickets = options.max_open_tickets;
   o.eager_retire = options.eager_retire;
   o.num_threads = 1;
+  o.prefix_cache = {
+      .is_on = options.has_prefix_cache, .hash_key = {1, 2}, .duplicates = options.duplicates};
   return o;
 }
 
@@ -47,7 +49,8 @@ CacheSite::CacheSite(CacheDevice& device, const CacheSiteOptions& options, Story
   story_.tell(site_, options.num_blocks, " blocks of ", options.block_size_tokens, " tokens, ",
               options.num_layers, " layer(s), ", options.max_sequences, " sequences, ",
               options.steps_in_flight, " steps in flight, ", options.max_open_tickets, " tickets",
-              options.eager_retire ? ", retires eagerly" : "");
+              options.eager_retire ? ", retires eagerly" : "",
+              options.has_prefix_cache ? ", with a prefix cache" : "");
 }
 
 CacheSite::~CacheSite() {
@@ -186,6 +189,7 @@ void CacheSite::check_whole() {
   std::vector<SequenceId> ids;
   for (const Sequence& sequence : sequences_) ids.push_back(sequence.id);
   const Status status = cache_.destroy_many(ids);
+  if (options_.has_prefix_cache && !cache_.forget_all()) fail("forget", "forget was refused");
   const BlockStats stats = cache_.manager().stats();
   if (!status || stats.free != stats.num_blocks || stats.references != 0 ||
       stats.fence_entries != 0) {

@@ -17,10 +17,12 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace kvarena::test {
@@ -64,6 +66,8 @@ struct CacheSiteOptions {
   std::int32_t max_open_tickets = 8;
   BlockOrder order = BlockOrder::block_major;
   bool eager_retire = false;
+  bool has_prefix_cache = false;  ///< then sequences of equal tokens have equal content
+  DuplicateRule duplicates = DuplicateRule::duplicate;
   bool expects_scrubbing = false;  ///< recycled slots may hold nothing of another owner
 };
 
@@ -92,6 +96,12 @@ class CacheSite {
   void end_import(const Numbers& n);
   void pin(const Numbers& n);
   void unpin(const Numbers& n);
+
+  // Cached prefixes: cache_site_prefix.cpp.
+  void create_with_prompt(const Numbers& n);
+  void adopt(const Numbers& n);
+  void register_tokens(const Numbers& n);
+  void forget(const Numbers& n);
 
   // Steps: cache_site_steps.cpp.
   void begin_step(const Numbers& n);
@@ -133,6 +143,13 @@ class CacheSite {
     std::optional<std::size_t> reader{};  // reads it; an index of readers_
     bool may_append = true;               // false: from the reader's opening to the first release
     bool is_import = false;               // others write its tokens, or have given up
+    std::uint64_t salt = 0;               // its tenant
+    std::vector<std::int32_t> coming{};   // the rest of its prompt
+  };
+  /// Tokens that a tenant has asked for.
+  struct Asked {
+    std::uint64_t salt = 0;
+    std::vector<std::int32_t> tokens{};
   };
   /// Blocks that a pin holds, and what its tokens are.
   struct Pin {
@@ -232,7 +249,16 @@ class CacheSite {
   template <class Call>
   void end_with(const char* name, Call call);
   void require_former(const char* name, bool with_blocks);
-  std::vector<AppendDemand> demands_of(const Numbers& n) const;
+  std::vector<AppendDemand> demands_of(const Numbers& n);
+  void add_word(Sequence& sequence, std::int32_t token);
+  std::vector<Word> contents_of(std::span<const Word> words) const;
+  std::vector<std::int32_t> tokens_of(const Sequence& sequence, std::size_t first) const;
+  std::vector<std::int32_t> next_tokens(const Sequence& sequence, std::size_t count,
+                                        std::uint32_t number) const;
+  void remember(const Sequence& sequence);
+  Asked prompt_of(const Numbers& n);
+  void take_prefix(Sequence& sequence, std::span<const std::int32_t> prompt,
+                   const PrefixMatch& found);
   bool grow(const Numbers& n);
   void note_growth(std::span<const AppendDemand> demands, const StepBatch& batch);
   void write_layer(std::size_t layer);
@@ -261,6 +287,11 @@ class CacheSite {
   std::uint32_t num_names_ = 0;
   std::vector<std::uint32_t> families_{0};  // by word: who wrote it
   std::vector<bool> is_written_{false};     // by word: every layer of it was
+  std::vector<Word> contents_{0};           // by word: the word of the same content that came first
+  std::vector<std::int32_t> tokens_{0};     // by word
+  std::map<std::tuple<std::uint64_t, Word, std::int32_t>, Word> meanings_;  // of a tenant's prefix
+  std::vector<Asked> prompts_;                                              // of before
+  std::vector<std::vector<std::int32_t>> told_;                             // by demand
   VisibleState before_;
   VisibleState after_;
   VisibleState appended_;  // right after the step's append

@@ -39,12 +39,10 @@ void CacheSite::import_sequence(const Numbers& n) {
                         .is_import = true});
   Sequence& sequence = sequences_.back();
   for (std::int64_t i = 0; i < tokens; ++i) {
-    sequence.words.push_back(families_.size());
-    families_.push_back(name);
-    is_written_.push_back(false);  // until it is published
+    add_word(sequence, static_cast<std::int32_t>((n[3] >> (i % 8)) % 2));
   }
   story_.tell(site_, "sequence ", name, " of ", tokens, " tokens is imported");
-  fillings_.push_back({this, slots_of(sequence), sequence.words});
+  fillings_.push_back({this, slots_of(sequence), contents_of(sequence.words)});
   if (host.wait(stream, device_.event) &&
       host.launch_host(&Filling::run, &fillings_.back(), stream)) {
     return;

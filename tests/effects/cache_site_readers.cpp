@@ -5,7 +5,7 @@
 namespace kvarena::test {
 
 /// The word that a token was promised to be: of one that nobody wrote, nothing.
-Word CacheSite::promised(Word word) const { return is_written_[word] ? word : 0; }
+Word CacheSite::promised(Word word) const { return is_written_[word] ? contents_[word] : 0; }
 
 /// What a party is promised of the first `length` tokens of a sequence.
 CacheSite::Reading CacheSite::reading_of(const char* kind, std::uint32_t name,

@@ -27,8 +27,11 @@ void CacheSite::fork(const Numbers& n) {
   story_.tell(site_, "sequence ", name, " is forked from ", parent->name, " at ", length);
   std::vector<Word> words(parent->words.begin(),
                           parent->words.begin() + static_cast<std::ptrdiff_t>(length));
-  sequences_.push_back(
-      {.id = *id, .name = name, .family = parent->family, .words = std::move(words)});
+  sequences_.push_back({.id = *id,
+                        .name = name,
+                        .family = parent->family,
+                        .words = std::move(words),
+                        .salt = parent->salt});
 }
 
 void CacheSite::forget_sequence(std::size_t index) {
@@ -84,6 +87,7 @@ void CacheSite::truncate(const Numbers& n) {
   story_.tell(site_, "sequence ", sequence->name, " is truncated to ", length - cut, ", against ",
               name_of_ticket(ticket));
   sequence->words.resize(length - cut);
+  if (cut > 0) sequence->coming.clear();
   if (cut > 0) sequence->may_append = true;
 }
 

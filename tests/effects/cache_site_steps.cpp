@@ -86,6 +86,7 @@ void CacheSite::abort_step(const Numbers& /*n*/) {
                                        [&](const Sequence& s) { return s.id == growth.id; });
     if (sequence == sequences_.end()) continue;
     sequence->words.resize(std::min(sequence->words.size(), growth.length));
+    sequence->coming.clear();
     check_on_home(*sequence);
   }
   if (is_untouched) require_former("abort_step", num_copies_ == 0);
@@ -100,14 +101,20 @@ void CacheSite::require_former(const char* name, bool with_blocks) {
   fail(name, std::string(name) + " did not bring back what was there before the append");
 }
 
-std::vector<AppendDemand> CacheSite::demands_of(const Numbers& n) const {
+std::vector<AppendDemand> CacheSite::demands_of(const Numbers& n) {
   std::vector<AppendDemand> demands;
+  told_.clear();
   if (sequences_.empty()) return demands;
   for (const std::size_t i : several(n, sequences_.size())) {
     const auto tokens =
         static_cast<std::int32_t>((n[2] * (demands.size() + 1)) %
                                   static_cast<std::uint32_t>(2 * options_.block_size_tokens + 2));
-    if (sequences_[i].may_append) demands.push_back({sequences_[i].id, tokens});
+    if (!sequences_[i].may_append) continue;
+    demands.push_back({sequences_[i].id, tokens});
+    told_.push_back(next_tokens(sequences_[i], static_cast<std::size_t>(tokens), n[1]));
+  }
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    if ((n[3] + i) % 8 != 5) demands[i].tokens = told_[i];
   }
   return demands;
 }
@@ -147,19 +154,22 @@ void CacheSite::note_growth(std::span<const AppendDemand> demands, const StepBat
   num_copies_ = batch.num_copies;
   appended_.look(cache_.manager(), cache_.tables());
   is_layer_written_.assign(static_cast<std::size_t>(options_.num_layers), false);
-  for (const AppendDemand& demand : demands) {
+  for (std::size_t d = 0; d < demands.size(); ++d) {
+    const AppendDemand& demand = demands[d];
     const auto sequence = std::find_if(sequences_.begin(), sequences_.end(),
                                        [&](const Sequence& s) { return s.id == demand.sequence; });
     growths_.push_back({sequence->id, sequence->words.size()});
     story_.tell(site_, "sequence ", sequence->name, " grows by ", demand.num_tokens,
                 demand.num_tokens == 0 ? std::string()
                                        : ": words from " + std::to_string(families_.size()));
-    for (std::int32_t i = 0; i < demand.num_tokens; ++i) {
-      step_words_.push_back(families_.size());
-      sequence->words.push_back(families_.size());
-      families_.push_back(sequence->family);
-      is_written_.push_back(false);
+    for (const std::int32_t token : told_[d]) {
+      add_word(*sequence, token);
+      step_words_.push_back(sequence->words.back());
     }
+    std::vector<std::int32_t>& coming = sequence->coming;
+    coming.erase(coming.begin(),
+                 coming.begin() + std::min(std::ssize(told_[d]), std::ssize(coming)));
+    if (options_.has_prefix_cache) remember(*sequence);
   }
 }
 
@@ -180,8 +190,10 @@ void CacheSite::append_with_failure(const Numbers& n) {
 void CacheSite::write_layer(std::size_t layer) {
   if (step_words_.empty() || is_layer_written_[layer]) return;
   const auto number = static_cast<std::int32_t>(layer);
-  const auto& key = buffers_.emplace_back(input_of(step_words_, number, PlaneKind::key));
-  const auto& value = buffers_.emplace_back(input_of(step_words_, number, PlaneKind::value));
+  const auto& key =
+      buffers_.emplace_back(input_of(contents_of(step_words_), number, PlaneKind::key));
+  const auto& value =
+      buffers_.emplace_back(input_of(contents_of(step_words_), number, PlaneKind::value));
   const Status status = cache_.write_kv({.layer = number,
                                          .key = key.data(),
                                          .value = value.data(),

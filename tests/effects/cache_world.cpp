@@ -17,7 +17,7 @@ struct Kind {
 };
 
 // By number of kind; those of kWithOther follow.
-constexpr std::array<Kind, 27> kKinds = {{
+constexpr std::array<Kind, 31> kKinds = {{
     {&CacheSite::create_sequence, 5},
     {&CacheSite::fork, 7},
     {&CacheSite::destroy, 6},
@@ -45,6 +45,10 @@ constexpr std::array<Kind, 27> kKinds = {{
     {&CacheSite::end_import, 4},
     {&CacheSite::pin, 3},
     {&CacheSite::unpin, 3},
+    {&CacheSite::create_with_prompt, 8},
+    {&CacheSite::adopt, 1},
+    {&CacheSite::register_tokens, 2},
+    {&CacheSite::forget, 1},
 }};
 constexpr std::array<PlayWithOther, 2> kWithOther = {&CacheSite::offer_foreign_stream,
                                                      &CacheSite::offer_foreign_ticket};
@@ -67,7 +71,9 @@ CacheSiteOptions options_of(const Program& program) {
           .steps_in_flight = static_cast<std::int32_t>(1 + setup[4] % 4),
           .max_open_tickets = static_cast<std::int32_t>(8 + setup[5] % 8),
           .order = setup[2] / 2 % 2 == 0 ? BlockOrder::block_major : BlockOrder::layer_major,
-          .eager_retire = setup[5] / 8 % 2 == 1};
+          .eager_retire = setup[5] / 8 % 2 == 1,
+          .has_prefix_cache = setup[6] / 4 % 2 == 1,
+          .duplicates = static_cast<DuplicateRule>(setup[6] / 8 % 3)};
 }
 
 std::optional<Failure> play_today(const Program& program, std::string* story) {
@@ -81,6 +87,7 @@ std::optional<Failure> play_caches(const Program& program, std::string* story,
   Story told(story);
   CacheSiteOptions options = options_of(program);
   options.expects_scrubbing = expects_scrubbing;
+  if (expects_scrubbing) options.has_prefix_cache = false;  // equal content has many owners
   const std::uint32_t max_queued = program.setup[6] % 4 == 3 ? 8 : 4096;
   std::deque<CacheDevice> devices;
   std::deque<CacheSite> sites;

@@ -53,6 +53,8 @@ void VisibleState::look_at_tables(const BlockTables& tables) {
 void VisibleState::look_at_standing(const BlockManager& manager, const BlockTables& tables,
                                     bool with_blocks) {
   seen_.clear();
+  // An append that was taken back has evicted cached blocks for good.
+  const bool has_cached = tables.match({}).is_ok();
   const BlockStats s = manager.stats();
   const TableStats t = tables.stats();
   seen_.insert(seen_.end(), {s.offline, s.holders, s.references, s.fence_entries, t.sequences,
@@ -66,11 +68,13 @@ void VisibleState::look_at_standing(const BlockManager& manager, const BlockTabl
     static_cast<void>(tables.blocks_of(id, ids_).value());
     for (const BlockId block : ids_) {
       seen_.insert(seen_.end(), {block.value, number(manager.generation(block).value),
-                                 number(manager.claims(block))});
+                                 has_cached ? 0 : number(manager.claims(block))});
     }
   }
   if (with_blocks) {
-    seen_.insert(seen_.end(), {s.free, s.referenced, s.fenced, s.evictable, s.reserved});
+    const std::int64_t cached = has_cached ? s.evictable : 0;
+    seen_.insert(seen_.end(),
+                 {s.free + cached, s.referenced, s.fenced, s.evictable - cached, s.reserved});
   }
 }
 

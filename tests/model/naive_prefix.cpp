@@ -77,6 +77,7 @@ void NaivePrefix::remove(Content top, PrefixRemoval removal) {
   ++stats_.removals;
   ++stats_.removals_by[static_cast<std::size_t>(removal)];
   if (entry.is_published) removed_[top] = {stats_.removals, removal};
+  leave(top, entry);
   entries_.erase(top);
 }
 
@@ -132,6 +133,8 @@ void NaivePrefix::begin(SequenceId id, const SequenceOptions& options) {
   Sequence& s = sequences_[id];
   s.salt = options.salt;
   s.keys.assign(options.extra_keys.begin(), options.extra_keys.end());
+  s.has_account = accounts_.contains(s.salt);
+  if (s.has_account) ++accounts_.at(s.salt).sequences;
 }
 
 void NaivePrefix::adopted(SequenceId id, std::span<const std::int32_t> tokens,
@@ -197,12 +200,13 @@ bool NaivePrefix::add_block(SequenceId id) {
   if (const Content* before = of_block(own.id); before != nullptr) {
     remove(*before, PrefixRemoval::lost);
   }
+  keep_cap(s);
   const bool has_parent =
       s.chain.empty() || (entries_.contains(content_of(s, index)) &&
                           entries_.at(content_of(s, index)).number == s.chain.back());
   if (!has_parent || pool_.content(own.id) != BlockContent::unwritten) return false;
   static_cast<void>(pool_.set_content(own, BlockContent::being_written));
-  entries_[content] = {own, id, ++numbers_, false};
+  entries_[content] = {own, id, ++numbers_, false, s.has_account};
   ++stats_.registrations;
   ever_[content_of(0, {}, s.known, index + 1)] = {s.salt, content};
   s.chain.push_back(numbers_);
@@ -237,7 +241,9 @@ void NaivePrefix::publish(SequenceId id, std::int64_t length) {
     static_cast<void>(pool_.set_content(entry.block, BlockContent::published));
     entry.is_published = true;
   }
-  if (s.has_equals && options_.duplicates == DuplicateRule::share) {
+  const bool may_share =
+      options_.duplicates == DuplicateRule::share && pool_.open_tickets().empty();
+  if (s.has_equals && may_share) {
     for (std::size_t i = end; i-- > s.published;) {
       const Entry& entry = entries_.at(content_of(s, i + 1));
       if (entry.block.id == table[i].id || !entry.is_published) continue;
@@ -255,6 +261,7 @@ void NaivePrefix::cut(SequenceId id, std::int64_t length) {
   if (static_cast<std::int64_t>(s.known.size()) <= length) return;
   if (keep < s.chain.size()) {
     if (!holds_together(id)) return;
+    if (keep < s.published) give_up(id);
     const std::vector<Handle>& table = tables_.sequences().at(id).blocks;
     for (std::size_t i = s.chain.size(); i-- > keep;) {
       const Content content = content_of(s, i + 1);
@@ -272,12 +279,16 @@ void NaivePrefix::cut(SequenceId id, std::int64_t length) {
 
 void NaivePrefix::end(SequenceId id) {
   abort_written(id);
+  give_up(id);
+  if (Account* account = account_of(sequences_.at(id)); account != nullptr) --account->sequences;
   sequences_.erase(id);
 }
 
 void NaivePrefix::fork(SequenceId parent, SequenceId child, std::int64_t length) {
   Sequence& c = sequences_[child];
   c.salt = sequences_.at(parent).salt;
+  c.has_account = accounts_.contains(c.salt);
+  if (c.has_account) ++accounts_.at(c.salt).sequences;
   c.keys = sequences_.at(parent).keys;
   if (!holds_together(parent)) return;
   const Sequence& p = sequences_.at(parent);

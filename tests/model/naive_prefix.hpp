@@ -28,12 +28,22 @@ class NaivePrefix {
     std::vector<std::uint64_t> chain;  // entries of its leading blocks
     std::size_t published = 0;
     bool has_equals = false;
+    bool has_account = false;  // its salt had one when it began
+  };
+  /// A salt with limits.
+  struct Account {
+    SaltLimits limits;
+    HolderId holder;            // of the floor
+    std::vector<Content> idle;  // given up and not kept, oldest first
+    std::vector<Content> kept;  // by the floor, oldest first
+    std::int64_t sequences = 0;
   };
   struct Entry {
     Handle block;
     SequenceId writer;
     std::uint64_t number = 0;
     bool is_published = false;
+    bool has_account = false;
   };
 
   NaivePrefix(NaivePool& pool, NaiveTables& tables, const PrefixOptions& options);
@@ -56,6 +66,15 @@ class NaivePrefix {
   const Sequence& sequence(SequenceId id) const { return sequences_.at(id); }
   PrefixStats stats() const;
 
+  // naive_salts.cpp
+  /// The real tables have set these limits, and `holder` is that of the floor.
+  void set_limits(std::uint64_t salt, const SaltLimits& limits, HolderId holder);
+  void close_account(std::uint64_t salt) { accounts_.erase(salt); }
+  bool has_account(std::uint64_t salt) const { return accounts_.contains(salt); }
+  SaltFigures figures(std::uint64_t salt) const;
+  /// Lets floors go for an append that wants more blocks than there are.
+  void yield(std::span<const AppendDemand> demands, std::span<const Want> wants);
+
  private:
   Content content_of(std::uint64_t salt, std::span<const ExtraKey> keys,
                      std::span<const std::int32_t> tokens, std::size_t blocks) const;
@@ -69,6 +88,14 @@ class NaivePrefix {
   void abort_written(SequenceId id);
   void remove(Content content, PrefixRemoval removal);
   const Content* of_block(BlockId id) const;
+  // naive_salts.cpp
+  Account* account_of(const Sequence& sequence);
+  std::int64_t registered_of(std::uint64_t salt) const;
+  void let_go(Account& account, const Content& content);
+  void give_up(SequenceId id);
+  void give_up(Account& account, const Content& content, std::size_t number);
+  void leave(const Content& content, const Entry& entry);
+  void keep_cap(const Sequence& sequence);
 
   NaivePool& pool_;
   NaiveTables& tables_;
@@ -78,6 +105,7 @@ class NaivePrefix {
   std::map<Content, std::pair<std::uint64_t, PrefixRemoval>> removed_;
   std::map<Content, std::pair<std::uint64_t, Content>> ever_;  // by tokens: salt and content
   std::map<SequenceId, Sequence> sequences_;
+  std::map<std::uint64_t, Account> accounts_;
   std::uint64_t numbers_ = 0;
   PrefixStats stats_;
 };

@@ -324,6 +324,7 @@ Result<Growth> NaiveTables::append(std::span<const AppendDemand> demands, Urgenc
                      demands[static_cast<std::size_t>(first_without_pages)].sequence.value,
                      Option::max_table_pages);
   }
+  if (before_allocate) before_allocate(demands, wants);
   Result<Grant> grant = pool_.allocate(wants, urgency);
   if (!grant) {
     Status status = grant.status();

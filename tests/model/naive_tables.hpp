@@ -8,6 +8,7 @@
 #include "model/naive_pool.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -61,6 +62,8 @@ class NaiveTables {
   const std::map<HolderId, Pin>& pins() const { return pins_; }
   Status set_deadline(SequenceId sequence, std::int64_t deadline_ns);
 
+  /// Called before an append allocates, with what each demand wants.
+  std::function<void(std::span<const AppendDemand>, std::span<const Want>)> before_allocate;
   Result<Growth> append(std::span<const AppendDemand> demands, Urgency urgency);
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity, Urgency urgency);
   Status promise_capacity(SequenceId sequence, std::int64_t capacity);

@@ -8,7 +8,7 @@ namespace {
 
 BlockManagerOptions pool_options(const PrefixGame& game) {
   return {
-      .num_blocks = game.num_blocks, .max_holders = game.max_sequences + 8, .max_open_tickets = 4};
+      .num_blocks = game.num_blocks, .max_holders = game.max_sequences + 12, .max_open_tickets = 4};
 }
 
 BlockTablesOptions table_options(const PrefixGame& game) {
@@ -20,7 +20,8 @@ BlockTablesOptions table_options(const PrefixGame& game) {
                            .hash_key = {game.seed, 1},
                            .max_extra_keys = 2,
                            .history_entries = 1 << 16,
-                           .duplicates = game.duplicates}};
+                           .duplicates = game.duplicates,
+                           .max_accounts = game.has_limits ? game.num_salts : 0}};
 }
 
 }  // namespace
@@ -36,6 +37,11 @@ PrefixDriver::PrefixDriver(const PrefixGame& game)
   const HolderInfo info{.purpose = "outsider"};
   outsider_ = manager_.register_holder(info).value();
   static_cast<void>(pool_.adopt_holder(outsider_, info));
+  if (!game.has_limits) return;
+  naive_.before_allocate = [this](auto demands, auto wants) { prefix_.yield(demands, wants); };
+  for (std::int32_t salt = 0; salt < game.num_salts; ++salt) {
+    set_limits(static_cast<std::uint64_t>(salt), {.floor_blocks = 1});
+  }
 }
 
 std::span<const PrefixDriver::Move> PrefixDriver::moves() {
@@ -53,6 +59,7 @@ std::span<const PrefixDriver::Move> PrefixDriver::moves() {
       Move{"ask", 6, &D::ask},
       Move{"pin_or_unpin", 4, &D::pin_or_unpin},
       Move{"play_outsider", 6, &D::play_outsider},
+      Move{"set_limits", 2, &D::set_limits},
   };
   return kMoves;
 }
@@ -133,6 +140,25 @@ void PrefixDriver::compare_stats() {
   for (std::size_t i = 0; i < kNumPrefixStops; ++i) same(real.stops[i], model.stops[i], "stops");
 }
 
+void PrefixDriver::compare_salts() {
+  std::int64_t evictable = 0;
+  const Explanation explanation = tables_.explain(1);
+  for (std::size_t i = 0; i < explanation.num_salts; ++i) {
+    evictable += explanation.evictable_salts[i].blocks;
+  }
+  expect(evictable + explanation.evictable_of_others, manager_.stats().evictable,
+         "evictable blocks of an explanation");
+  for (std::int32_t s = 0; game_.has_limits && s < game_.num_salts; ++s) {
+    const auto salt = static_cast<std::uint64_t>(s);
+    const Result<SaltFigures> real = tables_.salt_figures(salt);
+    const SaltFigures model = prefix_.figures(salt);
+    expect(real->registered, model.registered, "registered of a salt");
+    expect(real->kept, model.kept, "kept of a salt");
+    expect(real->sequences, model.sequences, "sequences of a salt");
+    if (model.kept > 0) ++outcomes_["kept"];
+  }
+}
+
 void PrefixDriver::compare() {
   static_cast<void>(pool_.take_touched());
   for (std::int32_t i = 0; i < game_.num_blocks; ++i) {
@@ -160,6 +186,7 @@ void PrefixDriver::compare() {
     }
   }
   compare_stats();
+  compare_salts();
   if (Status s = tables_.check_invariants(); !s) fail(describe(s));
   if (Status s = manager_.check_invariants(); !s) fail(describe(s));
 }

@@ -30,6 +30,7 @@ struct PrefixGame {
   std::int32_t num_salts = 2;  ///< tenants
   std::int32_t longest = 12;   ///< tokens of a prompt
   bool has_outsiders = true;   ///< others allocate, quarantine and set contents
+  bool has_limits = false;     ///< salts have floors and caps, which change
   std::uint64_t seed = 1;
 };
 
@@ -73,7 +74,9 @@ class PrefixDriver {
   void ask();
   void pin_or_unpin();
   void play_outsider();
+  void set_limits();
 
+  void set_limits(std::uint64_t salt, const SaltLimits& limits);
   void create(const Tokens& prompt, const SequenceOptions& options);
   void append(SequenceId id, const Tokens& tokens, bool tells);
   void fork(SequenceId parent, std::int64_t length);
@@ -82,6 +85,7 @@ class PrefixDriver {
   void destroy(SequenceId id);
   void compare_match(const PrefixQuery& query);
   void compare_stats();
+  void compare_salts();
   void expect(std::int64_t real, std::int64_t predicted, const std::string& what);
   void expect(const Status& real, const Status& predicted, const char* what);
   void fail(const std::string& what);

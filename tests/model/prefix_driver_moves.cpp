@@ -216,6 +216,30 @@ void PrefixDriver::pin_or_unpin() {
   }
 }
 
+void PrefixDriver::set_limits(std::uint64_t salt, const SaltLimits& limits) {
+  const bool had_floor = prefix_.has_account(salt);
+  expect(tables_.set_salt_limits(salt, limits), Status{}, "set_salt_limits");
+  HolderId holder;
+  for (const HolderReport& report : manager_.holders()) {
+    if (report.purpose == "salt floor" && report.owner == salt) holder = report.holder;
+  }
+  if (!had_floor) {
+    static_cast<void>(pool_.adopt_holder(holder, {.owner = salt, .purpose = "salt floor"}));
+  }
+  prefix_.set_limits(salt, limits, holder);
+}
+
+void PrefixDriver::set_limits() {
+  if (!game_.has_limits) return;
+  SaltLimits limits;
+  if (!one_in(4)) limits.floor_blocks = static_cast<std::int64_t>(below(4));
+  if (one_in(2)) {
+    limits.cap_blocks =
+        std::max<std::int64_t>(1, limits.floor_blocks) + static_cast<std::int64_t>(below(5));
+  }
+  set_limits(below(static_cast<std::uint64_t>(game_.num_salts)), limits);
+}
+
 /// Others take blocks, retire tickets, quarantine and set contents, without a word to the tables.
 void PrefixDriver::play_outsider() {
   if (!game_.has_outsiders) return;

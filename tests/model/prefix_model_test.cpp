@@ -28,6 +28,7 @@ struct Table {
   std::int32_t alphabet;
   std::int32_t longest;
   bool has_outsiders;
+  bool has_limits = false;
 };
 
 constexpr Table kTables[] = {
@@ -39,6 +40,9 @@ constexpr Table kTables[] = {
     {"OneToken", 24, 1, 5, DuplicateRule::duplicate, 2, 9, true},
     {"Alone", 24, 4, 8, DuplicateRule::duplicate, 2, 24, false},
     {"ManyTokens", 40, 2, 8, DuplicateRule::share, 5, 30, true},
+    {"Limits", 14, 2, 6, DuplicateRule::duplicate, 2, 12, true, true},
+    {"LimitsShared", 24, 2, 6, DuplicateRule::share, 3, 16, true, true},
+    {"LimitsAlone", 20, 1, 6, DuplicateRule::duplicate, 2, 12, false, true},
 };
 
 void PrintTo(const Table& table, std::ostream* out) { *out << table.name; }
@@ -52,6 +56,7 @@ PrefixGame game_of(const Table& table, std::uint64_t seed) {
           .alphabet = table.alphabet,
           .longest = table.longest,
           .has_outsiders = table.has_outsiders,
+          .has_limits = table.has_limits,
           .seed = seed};
 }
 
@@ -104,7 +109,10 @@ TEST(PrefixModelGames, EveryOutcomeHappens) {
                               "removal: evicted",
                               "removal: parent_removed",
                               "removal: forgotten",
-                              "removal: lost"}) {
+                              "removal: lost",
+                              "removal: over_cap",
+                              "set_salt_limits: ok",
+                              "kept"}) {
     EXPECT_GT(outcomes[outcome], 0U) << outcome << " never happened";
   }
 }

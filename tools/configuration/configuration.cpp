@@ -297,6 +297,11 @@ void Configuration::displace(CLI::Option& option, Source source) {
   for (const CommandOption& named : options_) {
     if (named.option->get_needs().contains(&option)) displace(*named.option, source);
   }
+  for (const NeedRule& rule : need_rules_) {
+    const bool is_left = std::ranges::any_of(
+        rule.wanted, [this](const CLI::Option* wanted) { return is_set(*wanted); });
+    if (rule.wanted.contains(&option) && !is_left) displace(*rule.option, source);
+  }
 }
 
 ConfigOrigin Configuration::origin_of(const CLI::Option& option) const {

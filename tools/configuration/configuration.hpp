@@ -63,6 +63,11 @@ class Configuration {
   /// weaker source is dropped. When both sources are equally strong, the command reports the
   /// contradiction.
   void exclude_choice(CLI::Option& option, CLI::Option& choice, std::set<std::string> values);
+  /// Says that `option` needs one of `wanted`. It is dropped together with the last of them that a
+  /// stronger source excludes. The command refuses it where none was given.
+  void need_any(CLI::Option& option, std::set<const CLI::Option*> wanted) {
+    need_rules_.push_back({&option, std::move(wanted)});
+  }
 
   /// All options and, as tables, all commands, but for hidden ones, in the order of their
   /// declaration; empty until a command line has been parsed.
@@ -89,6 +94,10 @@ class Configuration {
     std::vector<std::string> values;  // as on the command line
     ConfigOrigin origin;
   };
+  struct NeedRule {
+    CLI::Option* option;
+    std::set<const CLI::Option*> wanted;
+  };
   struct ChoiceRule {
     CLI::Option* option;
     CLI::Option* choice;
@@ -114,6 +123,7 @@ class Configuration {
   bool no_config_given_ = false;
   const CLI::App* show_command_ = nullptr;
   std::vector<ChoiceRule> choice_rules_;
+  std::vector<NeedRule> need_rules_;
   FoundConfig found_;
   std::vector<CommandOption> options_;
   std::vector<std::string> tables_;

@@ -17,6 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxTextBytes = 1000;
 constexpr std::int64_t kMaxFigure = std::int64_t{1} << 60;  // sums of a few fit
 constexpr double kMaxSeconds = 1e10;
+constexpr double kMaxRate = 100.0;
+constexpr std::size_t kMaxGhosts = 8;
 
 const Json& member(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -123,6 +125,30 @@ void read_pressure(const Json& json, StatsPool& pool) {
   if (json.contains("age_secs")) pool.pressure_age_s = maybe_seconds(json, "age_secs");
 }
 
+double rate(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  if (value.is_number() && value.get<double>() >= 0.0 && value.get<double>() <= kMaxRate) {
+    return value.get<double>();
+  }
+  throw NotStats(fmt::format("\"{}\" is no number 0 .. {}", key, kMaxRate));
+}
+
+StatsPrefix read_prefix(const Json& json) {
+  StatsPrefix prefix;
+  prefix.published = count(json, "published_blocks");
+  prefix.queries = count(json, "queries");
+  prefix.query_tokens = count(json, "query_tokens");
+  prefix.hit_tokens = count(json, "hit_tokens");
+  prefix.evicted = count(object_of(json, "removals"), "evicted");
+  if (member(json, "ghosts").is_null()) return prefix;
+  for (const Json& ghost : array_of(object_of(json, "ghosts"), "rates")) {
+    if (text(ghost, "policy") != "tail-first") continue;
+    prefix.ghosts.push_back({rate(ghost, "pools"), rate(ghost, "block_hit_rate")});
+    if (prefix.ghosts.size() == kMaxGhosts) break;
+  }
+  return prefix;
+}
+
 StatsPool read_pool(const Json& json) {
   StatsPool pool;
   pool.name = text(json, "name");
@@ -137,6 +163,10 @@ StatsPool read_pool(const Json& json) {
   const Json& tickets = object_of(json, "tickets");
   pool.open_tickets = count(tickets, "open");
   pool.oldest_ticket_s = maybe_seconds(tickets, "oldest_age_secs");
+  // Servers of earlier versions do not tell it.
+  if (json.contains("prefix_cache") && !json["prefix_cache"].is_null()) {
+    pool.prefix = read_prefix(object_of(json, "prefix_cache"));
+  }
   return pool;
 }
 

@@ -86,6 +86,24 @@ std::string pressure(const StatsPool& pool) {
                      pool.pressure_age_s ? ", " + age(*pool.pressure_age_s) + " ago" : "");
 }
 
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+void add_prefix(const StatsPrefix& prefix, MonitorFrame& frame) {
+  frame.lines.push_back(fmt::format(
+      "  prefix cache: {} blocks, {:.1f} % of {} prompt tokens found, {} blocks evicted",
+      grouped(prefix.published), percent(prefix.hit_tokens, prefix.query_tokens),
+      grouped(prefix.query_tokens), grouped(prefix.evicted)));
+  if (prefix.ghosts.empty()) return;
+  std::string sizes;
+  for (const StatsPrefix::Ghost& ghost : prefix.ghosts) {
+    sizes += fmt::format("{}{:.1f} % with {:g}", sizes.empty() ? "" : ", ", 100.0 * ghost.hit_rate,
+                         ghost.pools);
+  }
+  frame.lines.push_back(fmt::format("  blocks it would find, in pools: {}", sizes));
+}
+
 void add_pool(const StatsPool& pool, const Rates& rates, MonitorFrame& frame) {
   const StatsBlocks& blocks = pool.blocks;
   frame.lines.push_back(
@@ -103,6 +121,7 @@ void add_pool(const StatsPool& pool, const Rates& rates, MonitorFrame& frame) {
       "  {} tokens in {} sequences, {} requests wait; {} open tickets{}", grouped(pool.tokens),
       grouped(pool.sequences), grouped(pool.waiting_requests), grouped(pool.open_tickets),
       pool.oldest_ticket_s ? ", the oldest " + age(*pool.oldest_ticket_s) : ""));
+  if (pool.prefix) add_prefix(*pool.prefix, frame);
   if (!rates.are_known()) return;
   frame.lines.push_back(fmt::format(
       "  a second: {} steps, {} blocks handed out, {} evictions, {} exhaustions, {} preemptions",
@@ -134,6 +153,10 @@ void add_pool(const StatsPool& pool, const Rates& rates, LineFields& line) {
   line.add("sequences", fmt::format("{}", pool.sequences));
   line.add("waiting", fmt::format("{}", pool.waiting_requests));
   line.add("tickets", fmt::format("{}", pool.open_tickets));
+  if (pool.prefix) {
+    line.add("prefix-hits",
+             fmt::format("{:.1f}%", percent(pool.prefix->hit_tokens, pool.prefix->query_tokens)));
+  }
   line.add("steps/s", rates.of(&StatsPool::step));
   line.add("allocations/s", rates.of(&StatsBlocks::allocations));
   line.add("evictions/s", rates.of(&StatsBlocks::evictions));

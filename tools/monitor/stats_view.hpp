@@ -72,6 +72,21 @@ struct StatsBlocks {
   }
 };
 
+/// The prefix cache of a pool, since the start.
+struct StatsPrefix {
+  /// What another size would find with the pool's usual policy (tail-first).
+  struct Ghost {
+    double pools = 0.0;     ///< its size
+    double hit_rate = 0.0;  ///< 0 .. 1
+  };
+  std::int64_t published = 0;     ///< blocks that can be found, now
+  std::int64_t queries = 0;       ///< sequences that asked
+  std::int64_t query_tokens = 0;  ///< that they asked for
+  std::int64_t hit_tokens = 0;    ///< that they found
+  std::int64_t evicted = 0;       ///< blocks
+  std::vector<Ghost> ghosts;      ///< none: the pool has none
+};
+
 /// One watched pool.
 struct StatsPool {
   std::string name;                       ///< as given to watch
@@ -86,6 +101,7 @@ struct StatsPool {
   std::int64_t preemptions = 0;           ///< as the engine reported, since the start
   std::int64_t open_tickets = 0;          ///< work on other streams
   std::optional<double> oldest_ticket_s;  ///< the age of the oldest of them
+  std::optional<StatsPrefix> prefix;      ///< absent: no prefix cache, or it is not told
 };
 
 /// The whole answer.

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace kvarena::tools {
 namespace {
 
@@ -84,6 +87,14 @@ Finding refusal_of(const PlannedCase& p, const Status& status) {
               "or q4_0"};
 }
 
+/// The tokens of a prompt that a prefix cache with this hit rate has: whole blocks, and one token
+/// of the prompt is always computed.
+std::int64_t cached_tokens_of(std::int64_t prompt_tokens, double hit_rate,
+                              std::int64_t block_size) {
+  const auto found = static_cast<std::int64_t>(hit_rate * static_cast<double>(prompt_tokens));
+  return std::min(found, prompt_tokens - 1) / block_size * block_size;
+}
+
 }  // namespace
 
 PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
@@ -112,17 +123,32 @@ PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
   return planned;
 }
 
-PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
-                        double percentile) {
-  PlannedTrace trace{.requests = lengths.requests, .rows = {}};
+std::int64_t PlannedTrace::cached_tokens() const noexcept {
+  return std::llround(hit_rate.value_or(0.0) * static_cast<double>(prompt_tokens));
+}
+
+PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile,
+                        std::optional<double> hit_rate) {
+  PlannedTrace trace{.requests = lengths.requests,
+                     .prompt_tokens = lengths.prompt_tokens,
+                     .hit_rate = hit_rate,
+                     .rows = {}};
   for (const double percent : {50.0, percentile}) {
+    const TraceLengths::Length& length = lengths.at_percentile(percent);
+    PlannedTrace::Row row{.percentile = percent, .tokens = length.tokens};
     PlanOptions at = planned.options;
-    at.context_tokens = lengths.at_percentile(percent);
+    at.context_tokens = length.tokens;
     const Result<capacity::MemoryPlan> made = capacity::plan(planned.model, at);
-    PlannedTrace::Row row{.percentile = percent, .tokens = at.context_tokens};
     if (made) {
-      row.batch = made->max_batch;
+      row.batch = row.batch_sharing = made->max_batch;
       row.limited_by = made->batch_limited_by;
+    }
+    row.cached_tokens = cached_tokens_of(length.prompt_tokens, hit_rate.value_or(0.0),
+                                         planned.options.block_size_tokens);
+    at.context_tokens = length.tokens - row.cached_tokens;
+    if (row.batch > 0 && row.cached_tokens > 0) {
+      const Result<capacity::MemoryPlan> sharing = capacity::plan(planned.model, at);
+      if (sharing) row.batch_sharing = sharing->max_batch;
     }
     trace.rows.push_back(row);
   }

@@ -26,9 +26,18 @@ struct PlannedTrace {
     std::int64_t tokens = 0;  ///< that length
     std::int64_t batch = 0;   ///< requests of it that fit at a time
     capacity::PlanLimit limited_by = capacity::PlanLimit::kv_cache;  ///< what limits them
+    std::int64_t cached_tokens = 0;  ///< of its prompt, found in a prefix cache, in whole blocks
+    /// Requests that fit at a time when the blocks that each finds are held by others already: it
+    /// takes only the rest. `batch` is the number when no two find the same.
+    std::int64_t batch_sharing = 0;
   };
-  std::int64_t requests = 0;  ///< in the trace
-  std::vector<Row> rows;      ///< the median and the percentile asked for
+  std::int64_t requests = 0;       ///< in the trace
+  std::int64_t prompt_tokens = 0;  ///< of all its requests
+  std::optional<double> hit_rate;  ///< share of the prompt tokens that a prefix cache has, 0 .. 1
+  std::vector<Row> rows;           ///< the median and the percentile asked for
+
+  /// Prompt tokens that the prefix cache saves, of all requests.
+  std::int64_t cached_tokens() const noexcept;
 };
 
 /// One model on one GPU.
@@ -48,8 +57,9 @@ struct PlannedCase {
 PlannedCase plan_case(const capacity::ModelSpec& model, const PlannedMemory& memory,
                       const capacity::PlanOptions& options);
 /// Returns how many requests with the median of the lengths, and with their percentile, fit at a
-/// time.
-PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile);
+/// time. `hit_rate` is the share of prompt tokens that a prefix cache has, 0 .. 1.
+PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile,
+                        std::optional<double> hit_rate);
 
 /// Returns the types of the planned weights: "bf16", or all types of a file, "bf16 + f32".
 std::string weights_types_of(const PlannedCase& planned);

@@ -77,6 +77,9 @@ class PlanCommand {
  private:
   void declare_engine(CLI::App& command);
   void complete();
+  std::optional<double> hit_rate() const {
+    return hit_rate_option_->count() > 0 ? std::optional(hit_rate_) : std::nullopt;
+  }
   std::optional<std::vector<capacity::ModelSpec>> models(PlanRefusal& refusal) const;
   std::optional<std::vector<PlannedCase>> cases(PlanRefusal& refusal);
   ExitCode list(const Console& console) const;
@@ -94,6 +97,8 @@ class PlanCommand {
   std::string trace_path_;
   std::string trace_format_ = "auto";
   double percentile_ = 95.0;
+  double hit_rate_ = 0.0;
+  const CLI::Option* hit_rate_option_ = nullptr;
   std::optional<TraceLengths> lengths_;
   std::string json_;
   bool explain_ = false;
@@ -120,12 +125,18 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
   add_count_option(*command, "--context", options_.context_tokens, 1, (std::int64_t{1} << 31) - 1,
                    "Tokens of each sequence; without it the model's longest");
   add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for");
-  command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
-      ->type_name("FILE");
+  CLI::Option* trace =
+      command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit");
+  trace->type_name("FILE");
   add_choice_option(*command, "--format", trace_format_, trace::trace_format_names(),
                     "The trace's format");
   add_number_option(*command, "--percentile", percentile_, 0.0, 100.0,
                     "Of the trace's lengths, beside the median");
+  hit_rate_option_ =
+      add_number_option(*command, "--hit-rate", hit_rate_, 0.0, 1.0,
+                        "Share of the trace's prompt tokens that a prefix cache has, such as the "
+                        "token_hit_rate of 'kvarena replay --pure-cache'")
+          ->needs(trace);
   declare_engine(*command);
   command->add_flag("--explain", explain_, "Show the arithmetic with its numbers");
   command->add_flag("--list", list_, "Name all built-in models and GPUs");
@@ -222,7 +233,9 @@ std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal)
     for (const PlannedMemory& memory : memories) {
       cases.push_back(plan_case(model, memory, options_));
       PlannedCase& planned = cases.back();
-      if (lengths_ && !planned.refusal) planned.trace = plan_trace(planned, *lengths_, percentile_);
+      if (lengths_ && !planned.refusal) {
+        planned.trace = plan_trace(planned, *lengths_, percentile_, hit_rate());
+      }
     }
   }
   return cases;

@@ -212,10 +212,10 @@ void ModelNumbers::add_weights(ModelSpec& model) const {
   model.parameters_source = "--parameters";
 }
 
-std::int64_t TraceLengths::at_percentile(double percent) const {
-  const auto count = static_cast<double>(tokens.size());
+const TraceLengths::Length& TraceLengths::at_percentile(double percent) const {
+  const auto count = static_cast<double>(lengths.size());
   const auto rank = static_cast<std::size_t>(std::ceil(percent / 100.0 * count));
-  return tokens[std::clamp<std::size_t>(rank, 1, tokens.size()) - 1];
+  return lengths[std::clamp<std::size_t>(rank, 1, lengths.size()) - 1];
 }
 
 std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
@@ -232,10 +232,12 @@ std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
     auto request = reader->next();
     if (!request) return refuse(reader->failure());
     if (!*request) break;
-    lengths.tokens.push_back((*request)->input_tokens + (*request)->output_tokens);
+    const std::int64_t prompt = (*request)->input_tokens;
+    lengths.lengths.push_back({prompt + (*request)->output_tokens, prompt});
+    lengths.prompt_tokens += prompt;
   }
-  lengths.requests = static_cast<std::int64_t>(lengths.tokens.size());
-  std::ranges::sort(lengths.tokens);
+  lengths.requests = std::ssize(lengths.lengths);
+  std::ranges::sort(lengths.lengths);
   return lengths;
 }
 

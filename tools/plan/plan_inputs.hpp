@@ -11,6 +11,7 @@
 
 #include "kvarena/capacity/model_spec.hpp"
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -74,10 +75,17 @@ class ModelNumbers {
 
 /// Lengths of a trace's requests.
 struct TraceLengths {
+  /// Of one request.
+  struct Length {
+    std::int64_t tokens = 0;         ///< prompt and output
+    std::int64_t prompt_tokens = 0;  ///< prompt
+    friend auto operator<=>(const Length&, const Length&) = default;
+  };
   std::int64_t requests = 0;         ///< read
-  std::vector<std::int64_t> tokens;  ///< prompt and output of each, ascending
+  std::int64_t prompt_tokens = 0;    ///< of all of them
+  std::vector<Length> lengths = {};  ///< ascending
   /// The smallest length with at least `percent` of the lengths at or below it (nearest rank).
-  std::int64_t at_percentile(double percent) const;
+  const Length& at_percentile(double percent) const;
 };
 
 /// Reads a trace, or says why it cannot.

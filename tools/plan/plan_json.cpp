@@ -111,6 +111,29 @@ void add_memory(const MemoryPlan& plan, Json& json) {
   json["context_limited_by"] = known(capacity::name_of(plan.context_limited_by));
 }
 
+Json json_of(const PlannedTrace& trace, bool weights_known) {
+  Json json{{"requests", trace.requests}};
+  if (trace.hit_rate) {
+    json["hit_rate"] = *trace.hit_rate;
+    json["hit_rate_unit"] = "prompt tokens found / prompt tokens";
+    json["prompt_tokens"] = trace.prompt_tokens;
+    json["computed_prompt_tokens"] = trace.prompt_tokens - trace.cached_tokens();
+  }
+  json["rows"] = Json::array();
+  for (const PlannedTrace::Row& at : trace.rows) {
+    Json row{{"percentile", at.percentile},
+             {"tokens", at.tokens},
+             {"max_batch", weights_known ? Json(at.batch) : Json()},
+             {"limited_by", capacity::name_of(at.limited_by)}};
+    if (trace.hit_rate) {
+      row["cached_tokens"] = at.cached_tokens;
+      row["max_batch_sharing"] = weights_known ? Json(at.batch_sharing) : Json();
+    }
+    json["rows"].push_back(std::move(row));
+  }
+  return json;
+}
+
 void add_answers(const PlannedCase& p, Json& json) {
   json["fits"] = p.plan.fits && !p.plan.weights_known ? Json() : Json(p.plan.fits);
   json["weights_unknown"] = p.plan.weights_known ? Json() : Json(weights_advice_of(p));
@@ -129,13 +152,7 @@ void add_answers(const PlannedCase& p, Json& json) {
       json["groups"].back()[figure] = nullptr;
   }
   if (!p.trace) return;
-  json["trace"] = {{"requests", p.trace->requests}, {"rows", Json::array()}};
-  for (const PlannedTrace::Row& at : p.trace->rows) {
-    json["trace"]["rows"].push_back({{"percentile", at.percentile},
-                                     {"tokens", at.tokens},
-                                     {"max_batch", p.plan.weights_known ? Json(at.batch) : Json()},
-                                     {"limited_by", capacity::name_of(at.limited_by)}});
-  }
+  json["trace"] = json_of(*p.trace, p.plan.weights_known);
 }
 
 Json refused_json_of(const PlannedCase& p) {

@@ -147,7 +147,17 @@ std::string trace_of(const PlannedTrace& trace, bool weights_known) {
     text +=
         fmt::format("  percentile {:>4g}: {} tokens, {} at a time (limited by {})\n", at.percentile,
                     grouped(at.tokens), grouped(at.batch), capacity::name_of(at.limited_by));
+    if (!trace.hit_rate || at.batch == 0) continue;
+    text += fmt::format(
+        "                   {} of them cached: up to {} at a time where they are shared\n",
+        grouped(at.cached_tokens), grouped(at.batch_sharing));
   }
+  if (!trace.hit_rate) return text;
+  text += fmt::format(
+      "  hit rate {:g} of prompt tokens: {} of {} need not be computed\n"
+      "  each request takes all of its blocks where nobody else has them, and only the rest where\n"
+      "  others hold those that are cached\n",
+      *trace.hit_rate, grouped(trace.cached_tokens()), grouped(trace.prompt_tokens));
   return text;
 }
 

@@ -2,6 +2,8 @@
 
 #include "tools/option_values.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +14,7 @@ namespace kvarena::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using replay::ReplayOptions;
 using replay::ReplayReport;
 
 double share(std::uint64_t part, std::uint64_t whole) {
@@ -43,6 +46,7 @@ Json prefix_json(const ReplayReport& r) {
             {"cached_tokens", r.cached_tokens},
             {"registered_blocks", p.registrations},
             {"duplicate_blocks", p.duplicates}};
+  if (r.salts > 0) json["salts"] = r.salts;
   for (std::size_t i = 0; i < kNumPrefixStops; ++i) {
     json["stops"][std::string(name_of(static_cast<PrefixStop>(i)))] = p.stops[i];
   }
@@ -52,13 +56,14 @@ Json prefix_json(const ReplayReport& r) {
   return json;
 }
 
-std::string prefix_lines(const ReplayReport& r) {
+std::string prefix_lines(const ReplayOptions& options, const ReplayReport& r) {
   if (!r.has_prefix_cache) return {};
   const PrefixStats& p = r.prefix;
   std::string text = fmt::format(
       "  prefix cache   {} of {} prompt tokens cached ({:.2f} %), {} blocks; {} of {} sequences "
       "hit\n"
-      "                 {} blocks registered, {} computed twice, {} evicted\n"
+      "                 {} blocks registered, {} computed twice, {} evicted ({})\n"
+      "{}"
       "                 reasons why a match was no longer\n",
       grouped(static_cast<std::int64_t>(p.hit_tokens)),
       grouped(static_cast<std::int64_t>(p.query_tokens)),
@@ -67,7 +72,12 @@ std::string prefix_lines(const ReplayReport& r) {
       grouped(static_cast<std::int64_t>(p.registrations)),
       grouped(static_cast<std::int64_t>(p.duplicates)),
       grouped(static_cast<std::int64_t>(
-          p.removals_by[static_cast<std::size_t>(PrefixRemoval::evicted)])));
+          p.removals_by[static_cast<std::size_t>(PrefixRemoval::evicted)])),
+      name_of(options.policy),
+      r.salts > 0
+          ? fmt::format("                 {} salts in \"{}\"; none finds another's blocks\n",
+                        grouped(r.salts), printable(options.trace.salt_column))
+          : "");
   for (std::size_t i = 0; i < kNumPrefixStops; ++i) {
     if (p.stops[i] == 0) continue;
     text += fmt::format("                   {:<36} {:>10}\n", kStopWords[i],

@@ -27,8 +27,9 @@ using replay::PureCacheOutcome;
 using replay::PureCacheReport;
 
 // What chooses the requests and where the results go; all other options are an engine's.
-constexpr std::array<std::string_view, 7> kSharedOptions{
-    "TRACE", "--format", "--requests", "--json", "--help", "--pure-cache", "--policy"};
+constexpr std::array<std::string_view, 8> kSharedOptions{"TRACE",    "--format",     "--requests",
+                                                         "--json",   "--help",       "--pure-cache",
+                                                         "--policy", "--salt-column"};
 
 // A trace says nothing of priorities.
 constexpr bool is_for_traces(EvictionPolicy policy) { return policy != EvictionPolicy::priority; }
@@ -60,18 +61,30 @@ std::string row(std::string_view name, std::int64_t all, std::int64_t hit, doubl
 
 }  // namespace
 
-void PureCacheCommand::declare(CLI::App& command) {
-  const OptionGroup group(command, "Prefix cache alone");
+void PureCacheCommand::declare(CLI::App& command, std::string& salt_column) {
+  const OptionGroup group(command, "Prefix cache");
   option_ = add_count_option(
       command, "--pure-cache", capacity_, 1, KvLayout::kMaxBlocks,
       "Count the hits of a prefix cache of so many blocks of the trace's own size: no engine, no "
-      "clock. Of the other options only --format, --requests and --json go with it");
+      "clock. Of the other options only --format, --requests, --json, --policy and --salt-column "
+      "go with it");
   option_->type_name("BLOCKS");
-  command.add_option("--policy", policy_, "Which block of that cache is evicted first")
-      ->type_name(fmt::format("{}", fmt::join(policy_names(), "|")))
+  policy_option_ = command.add_option(
+      "--policy", policy_,
+      "Which cached block is evicted first, with --pure-cache or --prefix-cache");
+  policy_option_->type_name(fmt::format("{}", fmt::join(policy_names(), "|")))
       ->check([](const std::string& text) { return refusal_text(policy_finding(text)); })
-      ->capture_default_str()
-      ->needs(option_);
+      ->capture_default_str();
+  salt_option_ = command.add_option(
+      "--salt-column", salt_column,
+      "Field of the JSON, or column of the CSV, that names the tenant; blocks of one tenant are "
+      "never found by another. With --pure-cache or --prefix-cache");
+  salt_option_->type_name("NAME");
+}
+
+std::string PureCacheCommand::cache_option_given() const {
+  if (policy_option_->count() > 0) return "--policy";
+  return salt_option_->count() > 0 ? "--salt-column" : "";
 }
 
 void PureCacheCommand::exclude_engine(CLI::App& command) {
@@ -86,7 +99,7 @@ void PureCacheCommand::exclude_engine(CLI::App& command) {
 ExitCode PureCacheCommand::run(const Console& console, PureCacheOptions options,
                                const std::string& json) const {
   options.capacity_blocks = *capacity_;
-  options.policy = *eviction_policy_of(policy_);
+  options.policy = policy();
   if (const ExitCode code = probe_json(console, json); code != ExitCode::ok) return code;
   const Clock& clock = steady_clock();
   const std::int64_t start_ns = clock.now_ns();
@@ -123,6 +136,7 @@ nlohmann::ordered_json json_of(const PureCacheOptions& options, const PureCacheO
   json["requests"] = r.requests;
   json["requests_with_hit"] = r.requests_with_hit;
   json["input_tokens"] = r.input_tokens;
+  if (r.salts > 0) json["salts"] = r.salts;
   json["block_refs"] = r.block_refs;
   json["hit_blocks"] = r.hit_blocks;
   json["hit_tokens"] = r.hit_tokens;
@@ -151,6 +165,7 @@ std::string table_of(const Console& console, const std::ostream& stream,
   text += row("tokens", r.input_tokens, r.hit_tokens, r.token_hit_rate());
   text += fmt::format("  {:<10}{:>16}\n  {:<10}{:>16}\n", "evicted", grouped(r.evictions), "cached",
                       grouped(r.cached_blocks));
+  if (r.salts > 0) text += fmt::format("  {:<10}{:>16}\n", "salts", grouped(r.salts));
   return text;
 }
 

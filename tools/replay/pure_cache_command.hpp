@@ -20,15 +20,19 @@ class Option;
 
 namespace kvarena::tools {
 
-/// The options --pure-cache and --policy of `replay`, and the run that they ask for.
+/// The options --pure-cache, --policy and --salt-column of `replay`, and the run that the first
+/// asks for. An engine with a prefix cache takes the other two as well.
 class PureCacheCommand {
  public:
-  /// Declares them on `command`.
-  void declare(CLI::App& command);
+  /// Declares them on `command`. The salt's column goes to `salt_column`.
+  void declare(CLI::App& command, std::string& salt_column);
   /// After all options of `command` are declared: those of engine, clock, pool and bytes exclude
   /// --pure-cache.
   void exclude_engine(CLI::App& command);
   bool is_given() const noexcept { return capacity_.has_value(); }
+  EvictionPolicy policy() const { return *eviction_policy_of(policy_); }
+  /// Returns an option that was given and needs a prefix cache, or "".
+  std::string cache_option_given() const;
   /// Replays the trace. Prints the table, and writes the JSON object to `json`.
   ExitCode run(const Console& console, replay::PureCacheOptions options,
                const std::string& json) const;
@@ -37,6 +41,8 @@ class PureCacheCommand {
   std::optional<std::int64_t> capacity_;
   std::string policy_{name_of(EvictionPolicy::tail_first)};
   CLI::Option* option_ = nullptr;
+  CLI::Option* policy_option_ = nullptr;
+  CLI::Option* salt_option_ = nullptr;
 };
 
 /// One object; docs/reference/command.md describes every field.

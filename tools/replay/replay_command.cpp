@@ -67,10 +67,19 @@ bool ReplayCommand::take_device(const Console& console) {
   return false;
 }
 
+bool ReplayCommand::take_prefix_cache(const Console& console) {
+  options_.policy = pure_cache_.policy();
+  const std::string option = pure_cache_.cache_option_given();
+  if (options_.prefix_cache || option.empty()) return true;
+  console.error(fmt::format("{} without a prefix cache", option), "a cache that it is about",
+                "add --prefix-cache or --pure-cache BLOCKS");
+  return false;
+}
+
 bool ReplayCommand::complete(const Console& console) {
   if (!take_outputs(console)) return false;  // first: other refusals are written to --json
   const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_device(console) || !take_roofline(console)) {
+  if (!shape || !take_device(console) || !take_roofline(console) || !take_prefix_cache(console)) {
     return false;
   }
   model_name_ = shape->name;

@@ -54,6 +54,7 @@ class ReplayCommand {
   bool complete(const Console& console);
   bool take_device(const Console& console);
   bool take_roofline(const Console& console);
+  bool take_prefix_cache(const Console& console);
   bool take_outputs(const Console& console) const;
   bool uses_stdout() const noexcept;
   ExitCode open_outputs(const Console& console);

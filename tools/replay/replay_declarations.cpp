@@ -69,6 +69,8 @@ Examples:
   kvarena replay trace.jsonl --blocks 20000 --prefix-cache
       the same engine with a prefix cache: which prompt tokens need not be computed, and why others
       had to be
+  kvarena replay trace.jsonl --blocks 20000 --prefix-cache --policy lfu --salt-column tenant
+      what is used often stays longer; tenants find only what they have computed themselves
   kvarena replay trace.jsonl --pure-cache 10000 --policy tail-first
       how many blocks of the prompts a prefix cache of 10000 blocks would have
   kvarena replay trace.jsonl --http 127.0.0.1:15858 --linger
@@ -94,7 +96,7 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   add_choice_option(*command, "--format", format_, trace::trace_format_names(), "Its format");
   add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
                    "Only the first N requests; 0: all");
-  pure_cache_.declare(*command);
+  pure_cache_.declare(*command, options_.trace.salt_column);
   declare_clock(*command);
   declare_engine(*command);
   declare_pool(*command);

@@ -47,18 +47,21 @@ Json roofline_json(const ReplayOptions& options) {
 }
 
 Json options_json(const ReplayOptions& options) {
-  return {{"clock", name_of(options.clock)},
-          {"roofline", roofline_json(options)},
-          {"reserve", name_of(options.reserve)},
-          {"preempted", options.keep_preempted ? "keep" : "drop"},
-          {"prefix_cache", options.prefix_cache},
-          {"prefill_us", static_cast<double>(options.costs.prefill_ns) / 1e3},
-          {"decode_us", static_cast<double>(options.costs.decode_ns) / 1e3},
-          {"step_us", static_cast<double>(options.costs.step_ns) / 1e3},
-          {"max_running", options.limits.max_running},
-          {"max_context", options.limits.max_context_tokens},
-          {"max_batched_tokens", options.limits.max_batched_tokens},
-          {"samples", options.samples}};
+  return {
+      {"clock", name_of(options.clock)},
+      {"roofline", roofline_json(options)},
+      {"reserve", name_of(options.reserve)},
+      {"preempted", options.keep_preempted ? "keep" : "drop"},
+      {"prefix_cache", options.prefix_cache},
+      {"policy", options.prefix_cache ? Json(name_of(options.policy)) : Json()},
+      {"salt_column", options.trace.salt_column.empty() ? Json() : Json(options.trace.salt_column)},
+      {"prefill_us", static_cast<double>(options.costs.prefill_ns) / 1e3},
+      {"decode_us", static_cast<double>(options.costs.decode_ns) / 1e3},
+      {"step_us", static_cast<double>(options.costs.step_ns) / 1e3},
+      {"max_running", options.limits.max_running},
+      {"max_context", options.limits.max_context_tokens},
+      {"max_batched_tokens", options.limits.max_batched_tokens},
+      {"samples", options.samples}};
 }
 
 Json verification_json(const ReplayOptions& options, const ReplayReport& report) {
@@ -242,7 +245,7 @@ std::string summary_of(const Console& console, const std::ostream& stream,
   text += traffic_lines(r);
   text += engine_lines(options, r);
   text += pool_lines(options, r, model_name);
-  text += prefix_lines(r);
+  text += prefix_lines(options, r);
   text += verification_lines(options, r, model_name);
   text += measured_lines(r.measured);
   const BlockStats& a = r.account;

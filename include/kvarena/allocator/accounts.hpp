@@ -91,9 +91,16 @@ struct HolderReport {
   std::int64_t bytes = 0;        ///< of the blocks that it references; 0 in a pool without groups
 };
 
+/// Cached blocks of one salt (PrefixQuery::salt).
+struct SaltShare {
+  std::uint64_t salt = 0;   ///< the tenant
+  std::int64_t blocks = 0;  ///< evictable
+};
+
 /// Why a request fits or does not fit.
 struct Explanation {
   static constexpr std::size_t kMaxHolders = 8;  ///< length of the list of largest holders
+  static constexpr std::size_t kMaxSalts = 4;    ///< length of the list of salts
 
   std::int64_t requested = 0;         ///< blocks asked for
   Urgency urgency = Urgency::growth;  ///< what the blocks are for
@@ -116,6 +123,13 @@ struct Explanation {
     unknown.fill(-1);
     return unknown;
   }();
+  /// What eviction would give, and from whom: by blocks, most first, then by salt. BlockTables
+  /// fills it for the salts with an account (PrefixOptions::max_accounts); salts without cached
+  /// blocks are left out.
+  std::array<SaltShare, kMaxSalts> evictable_salts{};
+  std::size_t num_salts = 0;  ///< used entries of `evictable_salts`
+  /// Evictable blocks of all other salts; all of them without accounts.
+  std::int64_t evictable_of_others = 0;
   /// Of a pool with groups. `requested`, `usable`, `promised`, `missing` and `fenced_returning` are
   /// pages then. A pool without groups has num_groups 0.
   PageStats pages;

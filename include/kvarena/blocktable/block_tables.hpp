@@ -33,6 +33,8 @@
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/prefix_figures.hpp"
+#include "kvarena/blocktable/salt_limits.hpp"
 #include "kvarena/blocktable/sequences.hpp"
 
 #include <cstdint>
@@ -208,6 +210,11 @@ class KVARENA_EXPORT BlockTables {
   /// and that lie within. Returns invalid_argument (sequence_length) or not_found. O(1) without
   /// such blocks.
   Status publish(SequenceId sequence, std::int64_t length_tokens = -1);
+  /// Takes back what was told of a sequence behind its first `length_tokens` tokens, because these
+  /// tokens have not been written. Unregisters those of its blocks that are not published. The
+  /// sequence registers no more blocks until it is cut to `length_tokens`. Returns invalid_argument
+  /// (sequence_length) or not_found. O(blocks behind).
+  Status withdraw_tokens(SequenceId sequence, std::int64_t length_tokens);
   /// Unregisters the blocks that a sequence has registered or adopted, and all behind them, also
   /// those of others. Returns not_found. O(blocks).
   Status forget(SequenceId sequence);
@@ -215,8 +222,21 @@ class KVARENA_EXPORT BlockTables {
   Status forget_salt(std::uint64_t salt);
   /// Unregisters all blocks. O(num_blocks).
   Status forget_all();
+  bool has_prefix_cache() const noexcept;  ///< PrefixOptions::is_on
   /// Returns the figures of the prefix cache. O(1).
   PrefixStats prefix_stats() const noexcept;
+  /// Returns how it is used: histograms, and what other sizes and policies would find. O(1).
+  PrefixUse prefix_use() const noexcept;
+  /// Bounds what the cache keeps for a salt. Opens an account if the salt has none; blocks
+  /// and sequences that exist then are not of the account. A lower floor lets blocks go at once; a
+  /// higher one, and a lower cap, work from the next call on. Returns invalid_argument
+  /// (floor_blocks, cap_blocks), or exhausted (capacity, holder). O(1), and O(1) a block let go.
+  Status set_salt_limits(std::uint64_t salt, const SaltLimits& limits);
+  /// Ends the account of a salt that has no registered blocks (forget_salt) and no sequences.
+  /// Returns not_found (holder), or failed_precondition (sequence). O(1).
+  Status close_salt_account(std::uint64_t salt);
+  /// Returns the account of a salt, or not_found (holder). O(1).
+  Result<SaltFigures> salt_figures(std::uint64_t salt) const;
 
   // ---- imports: tokens that others write -------------------------------------------------------
 
@@ -321,7 +341,8 @@ class KVARENA_EXPORT BlockTables {
   /// Returns the figures over all sequences. O(1).
   TableStats stats() const noexcept;
   /// Returns BlockManager::explain, with `returning` filled for the largest holders that are
-  /// sequences of these tables. No heap allocation. O(max_holders + fence entries + their blocks).
+  /// sequences of these tables, and what eviction would give for the salts with an account. No heap
+  /// allocation. O(max_holders + fence entries + their blocks), with max_accounts O(num_blocks).
   Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const noexcept;
   /// Does the same for a refused call: BlockManager::explain(refused).
   Explanation explain(const Status& refused) const noexcept;

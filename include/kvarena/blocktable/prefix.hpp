@@ -14,6 +14,7 @@
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
+#include "kvarena/blocktable/prefix_events.hpp"
 
 #include <array>
 #include <cstddef>
@@ -33,7 +34,8 @@ struct ExtraKey {
 /// What is done when two sequences compute the same block at the same time.
 enum class DuplicateRule : std::uint8_t {
   duplicate,  ///< each computes and keeps its own block; only the first is registered
-  share,      ///< each computes its own; at publish, the second gives its own up for the first
+  share,      ///< each computes its own; at publish, the second gives its own up for the first,
+              ///< unless a ticket is open: work on another stream may read its own
   wait,       ///< create_sequence refuses: failed_precondition (content), until it is published
 };
 
@@ -56,8 +58,9 @@ enum class PrefixRemoval : std::uint8_t {
   forgotten,       ///< forget, forget_salt or forget_all
   aborted,         ///< it was cut, undone or its sequence ended before it was published
   lost,            ///< others took it: a quarantine, set_content, or an allocation of the manager
+  over_cap,        ///< a newer block of its salt took its place: SaltLimits::cap_blocks
 };
-inline constexpr std::size_t kNumPrefixRemovals = 5;  ///< values of PrefixRemoval
+inline constexpr std::size_t kNumPrefixRemovals = 6;  ///< values of PrefixRemoval
 
 /// Returns "capped", "less_than_a_block", ...
 KVARENA_EXPORT std::string_view name_of(PrefixStop stop) noexcept;
@@ -78,6 +81,13 @@ struct PrefixOptions {
   /// 16 blocks, and at least 64.
   std::int64_t history_entries = 0;
   DuplicateRule duplicates = DuplicateRule::duplicate;  ///< the rule for equal blocks
+  /// Salts that may have an account at a time, 0 .. 2^20 (BlockTables::set_salt_limits). Unless it
+  /// is 0, accounts cost 12 bytes a block. Each floor takes a holder of the manager.
+  std::int32_t max_accounts = 0;
+  /// Ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts. Ghosts say what other sizes and
+  /// policies would find (PrefixUse). Each query is then hashed to its end.
+  std::int64_t ghost_blocks = 0;
+  PrefixEventSink events{};  ///< told what is stored and removed; outlives the tables
 };
 
 /// A question to the prefix cache. The spans are borrowed for the call.

@@ -69,7 +69,8 @@ class KVARENA_EXPORT KvCache {
 
   // ---- sequences: as in BlockTables; max_sequence_tokens is the largest maximum ---------------
 
-  /// BlockTables::create_sequence.
+  /// BlockTables::create_sequence. With a prefix cache and SequenceOptions::tokens it begins with
+  /// the longest published prefix: tables().prefix_of says what was found, and why no more.
   Result<SequenceId> create_sequence(const SequenceOptions& options = {});
   /// BlockTables::fork.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens,
@@ -112,13 +113,44 @@ class KVARENA_EXPORT KvCache {
   /// BlockTables::unpin.
   Status unpin(HolderId pin, Ticket ticket = kNoTicket);
 
+  // ---- prefix cache: with KvCacheOptions::prefix_cache, else failed_precondition ---------------
+  // The tokens of a step are told by AppendDemand::tokens. end_step publishes the blocks that they
+  // fill, because later steps of any stream run behind it. It publishes nothing when write_kv has
+  // written some layers, or has failed, and others are left; a step without write_kv was written by
+  // kernels of the engine. A sequence of which a token was not told registers no more blocks.
+  // Questions (match, prefix_of, prefix_stats) are calls of tables(). With DuplicateRule::share,
+  // end_step may put other blocks into a table: look them up behind it.
+
+  /// BlockTables::adopt, for a sequence that was cut to 0 tokens.
+  Result<PrefixMatch> adopt(SequenceId sequence, std::span<const std::int32_t> tokens);
+  /// Tells tokens that no step has told: of an import, or when a step ran before its tokens were
+  /// known. They have been written, in the order of the steps. Registers the blocks that they fill
+  /// and publishes them. Returns what BlockTables::register_tokens returns, and failed_precondition
+  /// (step) between append and the end of the step.
+  Status register_tokens(SequenceId sequence, std::span<const std::int32_t> tokens);
+  /// BlockTables::forget.
+  Status forget(SequenceId sequence);
+  /// BlockTables::forget_salt.
+  Status forget_salt(std::uint64_t salt);
+  /// BlockTables::forget_all.
+  Status forget_all();
+  /// Says how long the published blocks of a range of tokens should stay, those that it begins or
+  /// ends in too. Returns their number, what BlockManager::set_retention returns, not_found, or
+  /// invalid_argument (token_index, num_tokens). O(blocks).
+  Result<std::int64_t> set_retention(SequenceId sequence, std::int64_t first_token,
+                                     std::int64_t num_tokens, const RetentionHint& hint);
+  /// BlockManager::advance_clock.
+  Status advance_clock(std::int64_t now);
+
   // ---- a step --------------------------------------------------------------------------------
 
   /// Waits for step n - steps_in_flight, and retires the fences of that step and of older ones.
   /// Returns failed_precondition (step) inside a step. Returns device_error (step), once, when the
   /// device did not take that step; `subject` and `required` are the first and the last step lost.
   /// begin_step has then waited for the last step's stream, the sequences of these steps have
-  /// tokens that nobody wrote, and the next begin_step goes on. (synchronize returns the failure of
+  /// tokens that nobody wrote, and so may those that began with a cached prefix since the first of
+  /// them. The prefix cache has forgotten all blocks, as after every device_error. The next
+  /// begin_step goes on. (synchronize returns the failure of
   /// earlier work.) For a stream other than the last step's, returns not_found (stream),
   /// failed_precondition (stream) while either of the two is captured, or what Device::wait
   /// returns; nothing has changed then. A failure on the last step's stream reaches the other one

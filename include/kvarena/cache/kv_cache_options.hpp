@@ -4,10 +4,12 @@
 /// The options of a `KvCache`. Plain values; nothing is owned.
 
 #include "kvarena/allocator/arena.hpp"
+#include "kvarena/allocator/eviction_policy.hpp"
 #include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/base/clock.hpp"
 #include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/layout.hpp"
+#include "kvarena/blocktable/prefix.hpp"
 
 #include <cstdint>
 #include <span>
@@ -78,6 +80,11 @@ struct KvCacheOptions {
   /// 0: max_sequence_tokens, or 131,072 when that is 0 too.
   std::int64_t page_sequence_tokens = 0;
   std::int64_t checkpoint_every_tokens = 2048;  ///< with groups of states, see BlockTablesOptions
+  /// Sequences that begin with the same tokens share blocks: see KvCache::create_sequence. Not with
+  /// groups. Off: nothing of it costs memory or time.
+  PrefixOptions prefix_cache{};
+  EvictionPolicy eviction = EvictionPolicy::tail_first;  ///< with a prefix cache: which cached
+                                                         ///< block goes first
 };
 
 }  // namespace kvarena

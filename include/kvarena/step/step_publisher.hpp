@@ -61,6 +61,9 @@ struct PoolSnapshot {
   std::uint64_t steps_lost = 0;       ///< as in StepFigures
   std::uint64_t missed_launches = 0;  ///< as in StepFigures
   std::int64_t awaited_tickets = 0;   ///< as in StepFigures
+  std::int64_t has_prefix_cache = 0;  ///< 1: the tables have one, of which the next two tell
+  PrefixStats prefix{};               ///< from the block tables
+  PrefixUse prefix_use{};             ///< from the block tables
 };
 
 /// Figures that are published only when a reader asks.

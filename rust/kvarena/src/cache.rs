@@ -9,7 +9,7 @@ use crate::slices::Staging;
 use crate::status::{check, Error, Result, Status};
 use crate::step::StepState;
 use crate::sys;
-use crate::values::{BlockOrder, Dtype, Scrub, TileOrder};
+use crate::values::{BlockOrder, Dtype, Duplicates, Eviction, Scrub, TileOrder};
 use std::collections::HashMap;
 use std::os::raw::c_void;
 use std::ptr;
@@ -87,6 +87,24 @@ options! {
         /// With groups: the page is chosen for sequences of up to so many tokens; 0:
         /// `max_sequence_tokens`, or 131,072.
         page_sequence_tokens: i64,
+        /// With groups of states: kept at multiples of this length; 0: 2,048; -1: only where the
+        /// engine says so.
+        checkpoint_every_tokens: i64,
+        /// Sequences that begin with the same tokens share blocks.
+        prefix_cache: bool,
+        /// When two sequences compute the same block at the same time.
+        prefix_duplicates: Duplicates,
+        /// Extra keys that a sequence may have, 0 .. 31.
+        prefix_extra_keys: i32,
+        /// Which cached block goes first.
+        eviction: Eviction,
+        /// Newest removals and registrations that are remembered for [`PrefixStop`](crate::PrefixStop);
+        /// 0: one for each 16 blocks.
+        prefix_history: i64,
+        /// The key of the hash, for runs that can be repeated.
+        prefix_key_low: u64,
+        /// Its other half; both 0: drawn at create.
+        prefix_key_high: u64,
     }
 }
 

@@ -4,10 +4,11 @@ use crate::cache::{Cache, Shape};
 use crate::convert::list_of;
 use crate::sequence::SequenceOptions;
 use crate::slices::{check_length, Element, Parts};
+use crate::states::StatePlane;
 use crate::status::{check, failed, Result};
 use crate::step::{DeviceBatch, Step};
 use crate::sys;
-use crate::values::{Dtype, GroupKind, Sequence};
+use crate::values::{Dtype, GroupKind, Sequence, StateMode};
 use std::collections::HashMap;
 use std::os::raw::c_void;
 
@@ -50,8 +51,14 @@ pub struct LayerGroup {
     pub value_in_key: bool,
     /// 1 .. 65536; 0: 16.
     pub block_size_tokens: i32,
-    /// Windows: tokens that can be taken back.
+    /// Windows and states: tokens that can be taken back.
     pub rollback_tokens: i32,
+    /// States: the tensors that a layer keeps, 1 .. 8.
+    pub planes: Vec<StatePlane>,
+    /// States: how their kernel works.
+    pub state_mode: StateMode,
+    /// States: a step may write over the state that it reads, and an aborted step loses it.
+    pub loses_on_abort: bool,
 }
 
 impl LayerGroup {
@@ -72,6 +79,8 @@ pub(crate) struct RawGroups {
     pub(crate) groups: Vec<sys::kvarena_layer_group>,
     #[allow(dead_code)] // borrowed by `groups`
     layers: Vec<Vec<sys::kvarena_group_layer>>,
+    #[allow(dead_code)] // the same
+    planes: Vec<Vec<sys::kvarena_state_plane>>,
 }
 
 impl RawGroups {
@@ -86,23 +95,30 @@ impl RawGroups {
                 group.layers.iter().map(raw).collect()
             })
             .collect();
-        let raw = |(group, its): (&LayerGroup, &Vec<_>)| sys::kvarena_layer_group {
-            layers: its.as_ptr(),
-            limit_tokens: group.limit_tokens,
-            num_layers: i32::try_from(its.len()).unwrap_or(i32::MAX),
-            kind: group.kind.into(),
-            num_kv_heads: group.num_kv_heads,
-            head_dim_k: group.head_dim_k,
-            head_dim_v: group.head_dim_v,
-            dtype: group.dtype.into(),
-            has_dtype_v: group.dtype_v.is_some().into(),
-            dtype_v: group.dtype_v.unwrap_or_default().into(),
-            value_in_key: group.value_in_key.into(),
-            block_size_tokens: group.block_size_tokens,
-            rollback_tokens: group.rollback_tokens,
-            ..Default::default()
-        };
-        Self { groups: groups.iter().zip(&layers).map(raw).collect(), layers }
+        let planes: Vec<Vec<_>> =
+            groups.iter().map(|g| g.planes.iter().map(StatePlane::raw).collect()).collect();
+        let raw =
+            |((group, its), planes): ((&LayerGroup, &Vec<_>), &Vec<_>)| sys::kvarena_layer_group {
+                layers: its.as_ptr(),
+                limit_tokens: group.limit_tokens,
+                num_layers: i32::try_from(its.len()).unwrap_or(i32::MAX),
+                kind: group.kind.into(),
+                num_kv_heads: group.num_kv_heads,
+                head_dim_k: group.head_dim_k,
+                head_dim_v: group.head_dim_v,
+                dtype: group.dtype.into(),
+                has_dtype_v: group.dtype_v.is_some().into(),
+                dtype_v: group.dtype_v.unwrap_or_default().into(),
+                value_in_key: group.value_in_key.into(),
+                block_size_tokens: group.block_size_tokens,
+                rollback_tokens: group.rollback_tokens,
+                num_planes: i32::try_from(planes.len()).unwrap_or(i32::MAX),
+                planes: planes.as_ptr(),
+                state_mode: group.state_mode.into(),
+                loses_on_abort: group.loses_on_abort.into(),
+                ..Default::default()
+            };
+        Self { groups: groups.iter().zip(&layers).zip(&planes).map(raw).collect(), layers, planes }
     }
 }
 
@@ -116,7 +132,7 @@ pub(crate) fn shapes_of(
         let shape = g.shape(num_q_heads, is_cuda);
         g.layers.iter().map(move |l| (l.layer, shape)).collect::<Vec<_>>()
     };
-    groups.iter().flat_map(its).collect()
+    groups.iter().filter(|g| g.kind != GroupKind::State).flat_map(its).collect()
 }
 
 /// Consecutive blocks of one part's table, which somebody holds.

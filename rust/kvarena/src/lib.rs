@@ -88,9 +88,11 @@ mod memory;
 mod monitor;
 mod plan;
 mod pool;
+mod prefix;
 mod questions;
 mod sequence;
 mod slices;
+mod states;
 mod status;
 mod step;
 pub mod sys;
@@ -111,15 +113,17 @@ pub use monitor::{
 };
 pub use plan::{plan_json, presets_json, PlanError};
 pub use pool::{HolderDemand, HolderOptions, Pool, PoolOptions};
+pub use prefix::{ExtraKey, Prefix, PrefixStats, Prompt};
 pub use questions::{Observer, Plane, Question};
 pub use sequence::{PinOptions, SequenceInfo, SequenceOptions};
 pub use slices::{AttendOptions, Bf16, Element, Scales, F16};
+pub use states::{StatePlane, StateSlots, StateView};
 pub use status::{Error, Resource, Result, Status};
 pub use step::{AttendArgs, Batch, Demand, DeviceBatch, RecordedStep, Recording, Step, WriteArgs};
 pub use values::{
-    BlockContent, BlockOrder, BlockState, Dtype, GroupKind, Holder, ImportState, LogLevel,
-    MemoryKind, OperationKind, Place, PlaneKind, Purpose, Scrub, Sequence, Ticket, TileOrder,
-    Urgency,
+    BlockContent, BlockOrder, BlockState, Dtype, Duplicates, Eviction, GroupKind, Holder,
+    ImportState, LogLevel, MemoryKind, OperationKind, Place, PlaneKind, PrefixRemoval, PrefixStop,
+    Purpose, Scrub, Sequence, StateMode, Ticket, TileOrder, Urgency,
 };
 
 /// Returns the library's version, "major.minor.patch".

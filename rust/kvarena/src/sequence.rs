@@ -45,6 +45,8 @@ answer! {
         holder: Option<Holder>,
         /// Whether others fill it.
         import_state: ImportState,
+        /// Leading tokens whose values the prefix cache was told.
+        known_tokens: i64,
     }
 }
 

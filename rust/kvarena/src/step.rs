@@ -212,6 +212,35 @@ impl Step<'_> {
         })
     }
 
+    /// Does what `append` does, and tells the prefix cache the new tokens: those of all demands, one
+    /// demand behind the other. A demand whose first entry is negative is not told.
+    pub fn append_tokens(&mut self, demands: &[Demand], tokens: &[i32]) -> Result<Batch> {
+        self.append_told(None, demands, tokens, Urgency::Growth)
+    }
+
+    /// Does the same with another urgency, and with a `shape` for a step that a graph runs.
+    pub fn append_told(
+        &mut self,
+        shape: Option<&RecordedStep>,
+        demands: &[Demand],
+        tokens: &[i32],
+        urgency: Urgency,
+    ) -> Result<Batch> {
+        let (rows, count) = (demands.as_ptr().cast(), demands.len());
+        let (told, num_told) = (tokens.as_ptr(), tokens.len());
+        let shape = shape.map(RecordedStep::raw);
+        let shape = shape.as_ref().map_or(std::ptr::null(), |s| s as *const _);
+        let urgency = urgency.into();
+        self.append_by(|cache, batch| {
+            // SAFETY: as in `append_with`; the tokens live until the return.
+            unsafe {
+                sys::kvarena_step_append_tokens(
+                    cache, shape, rows, count, told, num_told, urgency, batch,
+                )
+            }
+        })
+    }
+
     fn append_by(
         &mut self,
         call: impl FnOnce(*mut sys::kvarena_cache, *mut sys::kvarena_batch) -> sys::kvarena_status,

@@ -16,6 +16,8 @@ pub const KVARENA_STREAM_LEGACY: usize = 0x1;
 pub const KVARENA_STREAM_PER_THREAD: usize = 0x2;
 /// The length of [`kvarena_explanation`]'s list of holders.
 pub const KVARENA_MAX_LARGEST: usize = 8;
+/// The entries of the lists by reason in [`kvarena_prefix_stats`].
+pub const KVARENA_MAX_PREFIX_REASONS: usize = 16;
 
 pub type kvarena_sequence = u64;
 pub type kvarena_ticket = u64;
@@ -294,7 +296,12 @@ values! {
         KVARENA_GROUP_FULL = 0,
         KVARENA_GROUP_WINDOW = 1,
         KVARENA_GROUP_CHUNK = 2,
+        KVARENA_GROUP_STATE = 3,
         KVARENA_GROUP_CROSS = 4,
+    }
+    enum kvarena_state_mode {
+        KVARENA_STATE_IN_PLACE = 0,
+        KVARENA_STATE_READ_WRITE = 1,
     }
     enum kvarena_scrub {
         KVARENA_SCRUB_NEVER = 0,
@@ -324,6 +331,34 @@ values! {
         KVARENA_IMPORT_NONE = 0,
         KVARENA_IMPORT_FILLING = 1,
         KVARENA_IMPORT_FAILED = 2,
+    }
+    enum kvarena_eviction {
+        KVARENA_TAIL_FIRST = 0,
+        KVARENA_HEAD_FIRST = 1,
+        KVARENA_FIFO = 2,
+        KVARENA_LFU = 3,
+        KVARENA_EVICT_PRIORITY = 4,
+    }
+    enum kvarena_duplicates {
+        KVARENA_DUPLICATE = 0,
+        KVARENA_SHARE_DUPLICATE = 1,
+        KVARENA_WAIT = 2,
+    }
+    enum kvarena_prefix_stop {
+        KVARENA_STOP_CAPPED = 0,
+        KVARENA_STOP_LESS_THAN_BLOCK = 1,
+        KVARENA_STOP_NEVER_SEEN = 2,
+        KVARENA_STOP_EVICTED = 3,
+        KVARENA_STOP_OTHER_SALT = 4,
+        KVARENA_STOP_OTHER_EXTRA_KEY = 5,
+        KVARENA_STOP_NOT_YET_PUBLISHED = 6,
+    }
+    enum kvarena_prefix_removal {
+        KVARENA_REMOVED_EVICTED = 0,
+        KVARENA_REMOVED_WITH_PARENT = 1,
+        KVARENA_REMOVED_FORGOTTEN = 2,
+        KVARENA_REMOVED_ABORTED = 3,
+        KVARENA_REMOVED_LOST = 4,
     }
     enum kvarena_purpose {
         KVARENA_MODEL_WEIGHTS = 0,
@@ -366,6 +401,8 @@ values! {
         KVARENA_OPERATION_RESTORE = 9,
         KVARENA_OPERATION_OPEN_TICKET = 10,
         KVARENA_OPERATION_RETIRE = 11,
+        KVARENA_OPERATION_SET_RETENTION = 12,
+        KVARENA_OPERATION_ADVANCE_CLOCK = 13,
     }
 }
 
@@ -407,6 +444,10 @@ plain_structs! {
         required: u64,
         available: u64,
     }
+    struct kvarena_extra_key {
+        key: u64,
+        first_token: i64,
+    }
     struct kvarena_demand {
         sequence: kvarena_sequence,
         num_tokens: i32,
@@ -425,6 +466,11 @@ plain_structs! {
     struct kvarena_group_layer {
         layer: i32,
         reads_layer: i32,
+    }
+    struct kvarena_state_plane {
+        shape: [i64; 4],
+        num_dims: i32,
+        dtype: i32,
     }
     struct kvarena_holder_demand {
         holder: kvarena_holder,
@@ -500,7 +546,10 @@ sized_structs! {
         value_in_key: i32,
         block_size_tokens: i32,
         rollback_tokens: i32,
-        reserved: i32,
+        num_planes: i32,
+        planes: *const kvarena_state_plane,
+        state_mode: i32,
+        loses_on_abort: i32,
     }
     struct kvarena_cache_options {
         struct_size: u64,
@@ -544,6 +593,14 @@ sized_structs! {
         groups: *const kvarena_layer_group,
         num_groups: i64,
         page_sequence_tokens: i64,
+        checkpoint_every_tokens: i64,
+        prefix_cache: i32,
+        prefix_duplicates: i32,
+        prefix_extra_keys: i32,
+        eviction: i32,
+        prefix_history: i64,
+        prefix_key_low: u64,
+        prefix_key_high: u64,
     }
     struct kvarena_footprint {
         struct_size: u64,
@@ -573,6 +630,38 @@ sized_structs! {
         owner: u64,
         cross_tokens: i32,
         reserved: i32,
+        tokens: *const i32,
+        num_tokens: u64,
+        salt: u64,
+        extra_keys: *const kvarena_extra_key,
+        num_extra_keys: u64,
+    }
+    struct kvarena_prefix {
+        struct_size: u64,
+        tokens: i64,
+        blocks: i64,
+        removal_serial: u64,
+        pending_block: i32,
+        stop: i32,
+        removal: i32,
+        reserved: i32,
+    }
+    struct kvarena_prefix_stats {
+        struct_size: u64,
+        registered: i64,
+        published: i64,
+        registrations: u64,
+        removals: u64,
+        queries: u64,
+        query_tokens: u64,
+        hits: u64,
+        hit_blocks: u64,
+        hit_tokens: u64,
+        duplicates: u64,
+        shared: u64,
+        broken_chains: u64,
+        stops: [u64; 16],
+        removals_by: [u64; 16],
     }
     struct kvarena_sequence_info {
         struct_size: u64,
@@ -586,6 +675,7 @@ sized_structs! {
         holder: kvarena_holder,
         import_state: i32,
         reserved: i32,
+        known_tokens: i64,
     }
     struct kvarena_group_blocks {
         struct_size: u64,
@@ -650,6 +740,30 @@ sized_structs! {
         value_scale: *const f32,
         scale_per_head: i32,
         reserved: i32,
+    }
+    struct kvarena_state_slots {
+        struct_size: u64,
+        read: *const i32,
+        write: *const i32,
+        extra_offsets: *const i32,
+        extra_tokens: *const i32,
+        extra_slots: *const i32,
+        num_rows: i32,
+        num_extras: i32,
+        num_parts: i32,
+        part: i32,
+    }
+    struct kvarena_state_view {
+        struct_size: u64,
+        base: *mut c_void,
+        slot_stride_bytes: i64,
+        num_slots: i64,
+        index: i32,
+        part: i32,
+        num_planes: i32,
+        reserved: i32,
+        offsets: [i64; 8],
+        planes: [kvarena_state_plane; 8],
     }
     struct kvarena_write_cross_args {
         struct_size: u64,
@@ -1070,6 +1184,37 @@ functions! {
         part: i32,
         batch: *mut kvarena_device_batch,
     ) -> kvarena_status;
+    fn kvarena_sequence_checkpoint(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+    ) -> kvarena_status;
+    fn kvarena_sequence_checkpoints(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        lengths: *mut i64,
+        room: usize,
+        count: *mut usize,
+    ) -> kvarena_status;
+    fn kvarena_sequence_state_blocks(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        length_tokens: i64,
+        part: i32,
+        blocks: *mut i32,
+        generations: *mut u32,
+        room: usize,
+        count: *mut usize,
+    ) -> kvarena_status;
+    fn kvarena_step_states(
+        cache: *mut kvarena_cache,
+        index: i32,
+        slots: *mut kvarena_state_slots,
+    ) -> kvarena_status;
+    fn kvarena_cache_state_view(
+        cache: *mut kvarena_cache,
+        layer: i32,
+        view: *mut kvarena_state_view,
+    ) -> kvarena_status;
     fn kvarena_step_write_cross(
         cache: *mut kvarena_cache,
         args: *const kvarena_write_cross_args,
@@ -1190,6 +1335,61 @@ functions! {
         count: usize,
         urgency: i32,
         batch: *mut kvarena_batch,
+    ) -> kvarena_status;
+    fn kvarena_step_append_tokens(
+        cache: *mut kvarena_cache,
+        shape: *const kvarena_recorded_step,
+        demands: *const kvarena_demand,
+        count: usize,
+        tokens: *const i32,
+        num_tokens: usize,
+        urgency: i32,
+        batch: *mut kvarena_batch,
+    ) -> kvarena_status;
+    fn kvarena_name_of_prefix_stop(stop: i32) -> *const c_char;
+    fn kvarena_name_of_prefix_removal(removal: i32) -> *const c_char;
+    fn kvarena_prefix_match(
+        cache: *mut kvarena_cache,
+        prompt: *const kvarena_sequence_options,
+        prefix: *mut kvarena_prefix,
+    ) -> kvarena_status;
+    fn kvarena_sequence_prefix(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        prefix: *mut kvarena_prefix,
+    ) -> kvarena_status;
+    fn kvarena_sequence_adopt(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        tokens: *const i32,
+        count: usize,
+        prefix: *mut kvarena_prefix,
+    ) -> kvarena_status;
+    fn kvarena_sequence_register(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        tokens: *const i32,
+        count: usize,
+    ) -> kvarena_status;
+    fn kvarena_sequence_forget(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+    ) -> kvarena_status;
+    fn kvarena_sequence_set_retention(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        first_token: i64,
+        num_tokens: i64,
+        priority: i32,
+        expires_at: i64,
+        blocks: *mut i64,
+    ) -> kvarena_status;
+    fn kvarena_prefix_advance_clock(cache: *mut kvarena_cache, now: i64) -> kvarena_status;
+    fn kvarena_prefix_forget_salt(cache: *mut kvarena_cache, salt: u64) -> kvarena_status;
+    fn kvarena_prefix_forget_all(cache: *mut kvarena_cache) -> kvarena_status;
+    fn kvarena_prefix_ask(
+        cache: *mut kvarena_cache,
+        stats: *mut kvarena_prefix_stats,
     ) -> kvarena_status;
     fn kvarena_step_failed_demand(cache: *mut kvarena_cache, index: *mut i64) -> kvarena_status;
     fn kvarena_step_device_batch(

@@ -95,6 +95,7 @@ fn c_program(mirror: &Mirror) -> String {
         ("KVARENA_STREAM_LEGACY", "%d"),
         ("KVARENA_STREAM_PER_THREAD", "%d"),
         ("KVARENA_MAX_LARGEST", "%d"),
+        ("KVARENA_MAX_PREFIX_REASONS", "%d"),
     ] {
         writeln!(c, "  printf(\"value {name} {format}\\n\", {name});").unwrap();
     }
@@ -127,6 +128,7 @@ fn expected_lines(mirror: &Mirror) -> Vec<String> {
         format!("value KVARENA_STREAM_LEGACY {}", sys::KVARENA_STREAM_LEGACY),
         format!("value KVARENA_STREAM_PER_THREAD {}", sys::KVARENA_STREAM_PER_THREAD),
         format!("value KVARENA_MAX_LARGEST {}", sys::KVARENA_MAX_LARGEST),
+        format!("value KVARENA_MAX_PREFIX_REASONS {}", sys::KVARENA_MAX_PREFIX_REASONS),
     ];
     for (value, number) in mirror.enums.iter().flat_map(|e| &e.values) {
         lines.push(format!("value {value} {number}"));

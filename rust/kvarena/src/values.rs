@@ -57,8 +57,20 @@ enumeration! {
         Window = KVARENA_GROUP_WINDOW,
         /// The aligned chunk of `limit_tokens` tokens that has the last token.
         Chunk = KVARENA_GROUP_CHUNK,
+        /// One state of fixed size, which each token changes.
+        State = KVARENA_GROUP_STATE,
         /// The tokens of an encoder, at most `limit_tokens`.
         Cross = KVARENA_GROUP_CROSS,
+    }
+}
+
+enumeration! {
+    /// How a kernel of states works.
+    StateMode {
+        /// It reads and writes one slot.
+        InPlace = KVARENA_STATE_IN_PLACE,
+        /// It reads one slot and writes another, and takes zeros for -1.
+        ReadWrite = KVARENA_STATE_READ_WRITE,
     }
 }
 
@@ -127,6 +139,70 @@ enumeration! {
         Filling = KVARENA_IMPORT_FILLING,
         /// Others gave up; only destroy is left.
         Failed = KVARENA_IMPORT_FAILED,
+    }
+}
+
+enumeration! {
+    /// Which cached block goes first.
+    Eviction {
+        /// Least recently used; of a sequence its tail before its head.
+        TailFirst = KVARENA_TAIL_FIRST,
+        /// The same; of a sequence its head before its tail.
+        HeadFirst = KVARENA_HEAD_FIRST,
+        /// That became evictable for the first time first.
+        Fifo = KVARENA_FIFO,
+        /// Used least often.
+        Lfu = KVARENA_LFU,
+        /// Of the lowest priority.
+        Priority = KVARENA_EVICT_PRIORITY,
+    }
+}
+
+enumeration! {
+    /// What is done when two sequences compute the same block at the same time.
+    Duplicates {
+        /// Each computes and keeps its own block; the first is registered.
+        Duplicate = KVARENA_DUPLICATE,
+        /// The second gives its own up when both are published.
+        Share = KVARENA_SHARE_DUPLICATE,
+        /// The second cannot begin until the first has published.
+        Wait = KVARENA_WAIT,
+    }
+}
+
+enumeration! {
+    /// Why a cached prefix covers no more tokens.
+    PrefixStop {
+        /// All full blocks, but one token is left to compute.
+        Capped = KVARENA_STOP_CAPPED,
+        /// The tokens that are left do not fill a block.
+        LessThanBlock = KVARENA_STOP_LESS_THAN_BLOCK,
+        /// No such block is known.
+        NeverSeen = KVARENA_STOP_NEVER_SEEN,
+        /// It was known and is gone.
+        Evicted = KVARENA_STOP_EVICTED,
+        /// Known under another salt.
+        OtherSalt = KVARENA_STOP_OTHER_SALT,
+        /// Known under this salt with other extra keys.
+        OtherExtraKey = KVARENA_STOP_OTHER_EXTRA_KEY,
+        /// Another sequence computes it now.
+        NotYetPublished = KVARENA_STOP_NOT_YET_PUBLISHED,
+    }
+}
+
+enumeration! {
+    /// Why a block is not known any more.
+    PrefixRemoval {
+        /// An allocation took it.
+        Evicted = KVARENA_REMOVED_EVICTED,
+        /// A block before it went.
+        WithParent = KVARENA_REMOVED_WITH_PARENT,
+        /// The engine forgot it.
+        Forgotten = KVARENA_REMOVED_FORGOTTEN,
+        /// Cut, undone or ended before it was published.
+        Aborted = KVARENA_REMOVED_ABORTED,
+        /// Others took it.
+        Lost = KVARENA_REMOVED_LOST,
     }
 }
 
@@ -221,6 +297,10 @@ enumeration! {
         OpenTicket = KVARENA_OPERATION_OPEN_TICKET,
         /// A ticket has retired.
         Retire = KVARENA_OPERATION_RETIRE,
+        /// How long a block should stay was said.
+        SetRetention = KVARENA_OPERATION_SET_RETENTION,
+        /// The clock of retentions went on.
+        AdvanceClock = KVARENA_OPERATION_ADVANCE_CLOCK,
     }
 }
 

@@ -2,8 +2,8 @@
 //! values that it sees; the value of token i is i.
 
 use kvarena::{
-    Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, GroupLayer, HostOptions, LayerGroup,
-    Sequence, SequenceOptions,
+    Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, GroupLayer, HostOptions,
+    LayerGroup, Sequence, SequenceOptions,
 };
 
 const HEADS: usize = 2;

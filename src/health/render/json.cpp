@@ -1,5 +1,7 @@
 #include "health/render/json.hpp"
 
+#include "health/render/prefix.hpp"
+
 #include "kvarena/allocator/json.hpp"
 #include "kvarena/base/version.hpp"
 
@@ -236,6 +238,7 @@ Json pool_json(const PoolHealth& pool, const NamedPoolDetails* details, std::int
           {"pressure", pressure_json(pool, now_ns)},
           {"blocks", blocks_json(snapshot.blocks)},
           {"tables", tables_json(snapshot.tables)},
+          {"prefix_cache", prefix_json(snapshot)},
           {"tickets", tickets_json(pool, now_ns)},
           {"audit", audit_json(snapshot.audit)},
           {"details", details_json(details, pool, now_ns)}};

@@ -14,6 +14,7 @@ std::string_view name_of(MetricType type) noexcept {
     case MetricType::gauge: return "gauge";
     case MetricType::counter: return "counter";
     case MetricType::summary: return "summary";
+    case MetricType::histogram: return "histogram";
   }
   return "untyped";
 }
@@ -41,14 +42,28 @@ std::string escaped(std::string_view text, bool is_quoted) {
   return result;
 }
 
-std::string labels_of(const MetricSample& sample) {
-  if (sample.labels.empty()) return "";
+/// The labels, and the bound of a bucket unless it is empty.
+std::string labels_of(const MetricSample& sample, std::string_view bound = {}) {
+  if (sample.labels.empty() && bound.empty()) return "";
   std::string text = "{";
   for (const MetricLabel& label : sample.labels) {
     if (text.size() > 1) text += ",";
     fmt::format_to(std::back_inserter(text), "{}=\"{}\"", label.name, escaped(label.value, true));
   }
+  if (!bound.empty()) {
+    if (text.size() > 1) text += ",";
+    fmt::format_to(std::back_inserter(text), "le=\"{}\"", bound);
+  }
   return text + "}";
+}
+
+void add_buckets(const MetricFamily& family, const MetricSample& sample, std::string& text) {
+  const auto end = std::back_inserter(text);
+  for (const MetricBucket& bucket : sample.buckets) {
+    fmt::format_to(end, "{}_bucket{} {}\n", family.name, labels_of(sample, number_of(bucket.bound)),
+                   bucket.count);
+  }
+  fmt::format_to(end, "{}_bucket{} {}\n", family.name, labels_of(sample, "+Inf"), sample.count);
 }
 
 }  // namespace
@@ -61,7 +76,8 @@ std::string to_text(const std::vector<MetricFamily>& families) {
                    family.name, name_of(family.type));
     for (const MetricSample& sample : family.samples) {
       const std::string labels = labels_of(sample);
-      if (family.type == MetricType::summary) {
+      if (family.type == MetricType::histogram) add_buckets(family, sample, text);
+      if (family.type == MetricType::summary || family.type == MetricType::histogram) {
         fmt::format_to(end, "{}_count{} {}\n{}_sum{} {}\n", family.name, labels, sample.count,
                        family.name, labels, number_of(sample.value));
       } else {

@@ -11,7 +11,7 @@
 namespace kvarena {
 
 /// The types of families that kvarena has. A summary has a sum and a count, and no quantiles.
-enum class MetricType : std::uint8_t { gauge, counter, summary };
+enum class MetricType : std::uint8_t { gauge, counter, summary, histogram };
 
 /// A label of a sample. The value may hold any bytes.
 struct MetricLabel {
@@ -19,11 +19,18 @@ struct MetricLabel {
   std::string value;
 };
 
+/// A bucket of a histogram.
+struct MetricBucket {
+  double bound = 0.0;       ///< the largest value that it counts
+  std::uint64_t count = 0;  ///< of values up to the bound
+};
+
 /// One sample.
 struct MetricSample {
-  std::vector<MetricLabel> labels;
-  double value = 0.0;       ///< of a summary: the sum
-  std::uint64_t count = 0;  ///< summaries only
+  std::vector<MetricLabel> labels{};
+  double value = 0.0;                   ///< of a summary or histogram: the sum
+  std::uint64_t count = 0;              ///< summaries and histograms only
+  std::vector<MetricBucket> buckets{};  ///< histograms only, rising; without that of all values
 };
 
 /// A name with its samples.

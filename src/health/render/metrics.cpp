@@ -1,6 +1,7 @@
 #include "health/render/metrics.hpp"
 
 #include "health/render/json.hpp"
+#include "health/render/prefix.hpp"
 
 #include "kvarena/base/version.hpp"
 
@@ -272,6 +273,7 @@ void add_pool_families(const std::vector<PoolHealth>& pools, Now now_ns, Familie
   families.push_back(blocks_family(pools, names));
   add_figures<PoolHealth>(kPoolFigures, pools, "pool", now_ns, families);
   add_pressure_families(pools, names, families);
+  add_prefix_families(pools, names, families);
 }
 
 // ---- the process --------------------------------------------------------------------------------

@@ -181,5 +181,51 @@ TEST(SteadyState, NoCallWithGroupsAllocates) {
   EXPECT_EQ(manager.page_stats().available(), 800);
 }
 
+TEST(SteadyState, NoCallWithAPrefixCacheAllocates) {
+  std::uint64_t told = 0;
+  const PrefixEventSink sink{[](const PrefixEvent& event, void* context) {
+                               *static_cast<std::uint64_t*>(context) += event.tokens.size() + 1;
+                             },
+                             &told};
+  BlockManager manager = BlockManager::create({.num_blocks = 256}).value();
+  BlockTables tables =
+      BlockTables::create(
+          manager,
+          {.block_size_tokens = 4,
+           .max_sequences = 40,
+           .prefix_cache = {.is_on = true, .max_accounts = 3, .ghost_blocks = 256, .events = sink}})
+          .value();
+  std::vector<std::int32_t> tokens(120);
+  int failures = 0;
+  const auto expect = [&](const Status& status) { failures += status.is_ok() ? 0 : 1; };
+  const std::uint64_t before = allocations.load();
+  expect(tables.set_salt_limits(1, {.floor_blocks = 20}));
+  expect(tables.set_salt_limits(2, {.cap_blocks = 30}));
+  for (int round = 0; round < 200; ++round) {
+    const auto salt = static_cast<std::uint64_t>(round % 4);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<std::int32_t>(i < 40 ? i : i * static_cast<std::size_t>(round));
+    }
+    const SequenceId id = tables.create_sequence({.tokens = tokens, .salt = salt}).value();
+    const auto covered = static_cast<std::size_t>(tables.prefix_of(id)->tokens);
+    const AppendDemand rest{
+        id, static_cast<std::int32_t>(120 - covered), {}, std::span(tokens).subspan(covered)};
+    expect(tables.append(std::span(&rest, 1)).status());
+    expect(tables.publish(id));
+    const SequenceId child = tables.fork(id, 50).value();
+    expect(tables.truncate(id, 60));
+    expect(tables.destroy(child));
+    expect(tables.destroy(id));
+    static_cast<void>(tables.explain(3));
+    static_cast<void>(tables.prefix_use());
+    static_cast<void>(tables.prefix_stats());
+  }
+  expect(tables.forget_salt(3));
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(failures, 0);
+  EXPECT_GT(told, 1000U);
+  EXPECT_GT(tables.prefix_stats().hits, 100U);
+}
+
 }  // namespace
 }  // namespace kvarena

@@ -156,5 +156,30 @@ TEST(CudaAbortedStep, LeavesSequencesAndTablesAsTheyWere) {
   }
 }
 
+TEST(CudaLostStep, PublishedBlocksAreForgotten) {
+  KVARENA_NEEDS_GPU();
+  KvCacheOptions options = test::small_options();
+  options.prefix_cache = {.is_on = true};
+  RecordedWrites t(options);
+  const std::vector<std::int32_t> prompt{1, 2, 3, 4, 5};
+  const SequenceId id = t.cache().create_sequence({.tokens = prompt}).value();
+  const auto decode = [&](std::size_t token, bool launches) {
+    const AppendDemand demand{id, 1, {}, std::span(prompt).subspan(token, 1)};
+    ASSERT_OK(t.cache().begin_step());
+    ASSERT_OK(t.cache().append_recorded(RecordedWrites::kShape, std::span(&demand, 1)));
+    if (launches) {
+      ASSERT_OK(t.graph().launch());
+    }
+    ASSERT_OK(t.cache().end_step());
+  };
+  for (std::size_t token = 0; token < 3; ++token) decode(token, true);
+  decode(3, false);  // the step that fills the block is lost
+  EXPECT_EQ(t.cache().tables().match({.tokens = prompt})->blocks, 1) << "nobody knows yet";
+  EXPECT_EQ(t.cache().synchronize().code, StatusCode::device_error);
+  EXPECT_EQ(t.cache().tables().match({.tokens = prompt})->blocks, 0);
+  ASSERT_OK(t.cache().truncate(id, 3));
+  EXPECT_OK(t.cache().check_invariants());
+}
+
 }  // namespace
 }  // namespace kvarena

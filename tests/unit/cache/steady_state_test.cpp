@@ -35,7 +35,9 @@ struct Buffers {
 
 class SteadyEngine {
  public:
-  SteadyEngine(Device& device, KvCache& cache) : cache_(cache), buffers_(device) {
+  /// With `tells` the cache learns the tokens, and some sequences begin with what is cached.
+  SteadyEngine(Device& device, KvCache& cache, bool tells)
+      : cache_(cache), tells_(tells), buffers_(device) {
     const auto bytes = kRows * kChunk * kHeads * kDim * sizeof(float);
     EXPECT_OK(device.fill(buffers_.in.data(), 0x3f, bytes, cache.stream()));  // about 0.75
     for (SequenceId& id : ids_) id = *cache_.create_sequence();
@@ -46,6 +48,14 @@ class SteadyEngine {
     if (Status s = cache_.begin_step(); !s) return s;
     for (std::size_t row = 0; row < kRows; ++row) {
       demands_[row] = {ids_[row], (row + n) % 2 == 0 ? 1 : kChunk};
+      if (tells_) {
+        for (std::size_t i = 0; i < kChunk; ++i) {
+          const bool is_new = n % 64 >= 32;  // then no two steps have the same tokens
+          tokens_[row][i] = is_new ? static_cast<std::int32_t>(n * 100 + row * 10 + i) : 0;
+        }
+        const auto count = static_cast<std::size_t>(demands_[row].num_tokens);
+        demands_[row].tokens = std::span(tokens_[row]).first(count);
+      }
     }
     const Result<StepBatch> batch = cache_.append(demands_);
     if (!batch) return batch.status();
@@ -85,12 +95,26 @@ class SteadyEngine {
     if (length > 60) {
       if (Status s = cache_.truncate(id, 5); !s) return s;
     }
+    if (tells_ && n % 3 == 0) return begin_again(other);
     refused_ += cache_.reserve_capacity(id, 1 << 20).code == StatusCode::exhausted ? 1 : 0;
     published_ = cache_.snapshot();
     return {};
   }
 
+  /// Ends a sequence, and begins another with what is cached of a prompt.
+  Status begin_again(SequenceId& id) {
+    static constexpr std::array<std::int32_t, 40> kPrompt{};
+    static constexpr std::array<ExtraKey, 1> kKeys{{{7, 20}}};
+    if (Status s = cache_.destroy(id); !s) return s;
+    const Result<SequenceId> begun =
+        cache_.create_sequence({.tokens = kPrompt, .salt = 0, .extra_keys = kKeys});
+    if (begun) id = *begun;
+    return begun.status();
+  }
+
   KvCache& cache_;
+  bool tells_;
+  std::array<std::array<std::int32_t, kChunk>, kRows> tokens_{};
   std::array<SequenceId, kRows> ids_;
   std::array<AppendDemand, kRows> demands_;
   Buffers buffers_;
@@ -107,12 +131,12 @@ TEST(SteadyState, TheCounterCounts) {
 
 class SteadyStateOn : public ::testing::TestWithParam<DeviceKind> {
  protected:
-  static void expect_no_allocation(Scrub scrub);
+  static void expect_no_allocation(Scrub scrub, const PrefixOptions& prefix = {});
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SteadyStateOn, ::testing::ValuesIn(test::device_kinds()),
                          test::kind_name);
 
-void SteadyStateOn::expect_no_allocation(Scrub scrub) {
+void SteadyStateOn::expect_no_allocation(Scrub scrub, const PrefixOptions& prefix) {
   const auto device = test::make_device(GetParam());
   ASSERT_NE(device, nullptr);
   KvCache cache =
@@ -125,9 +149,10 @@ void SteadyStateOn::expect_no_allocation(Scrub scrub) {
                     .max_step_tokens = kRows * kChunk,
                     .window_tokens = 10,
                     .steps_in_flight = 2,
-                    .num_threads = 2})
+                    .num_threads = 2,
+                    .prefix_cache = prefix})
           .value();
-  SteadyEngine engine(*device, cache);
+  SteadyEngine engine(*device, cache, prefix.is_on);
   const MemoryBreakdown before = device->tracker().breakdown();
   Status status;
   const test::HeapCounter heap;
@@ -140,6 +165,18 @@ void SteadyStateOn::expect_no_allocation(Scrub scrub) {
   EXPECT_EQ(after.allocations_ever, before.allocations_ever);
   EXPECT_EQ(after.frees_ever, before.frees_ever);
   EXPECT_OK(cache.check_invariants());
+  const PrefixStats found = cache.tables().prefix_stats();
+  EXPECT_EQ(found.registrations > 100, prefix.is_on) << found.registrations;
+  EXPECT_EQ(found.queries > 100, prefix.is_on) << found.queries;
+  EXPECT_EQ(found.hits > 10, prefix.is_on) << found.hits;
+}
+
+TEST_P(SteadyStateOn, ManyStepsWithAPrefixCacheAllocateNothing) {
+  KVARENA_NEEDS_DEVICE(GetParam());
+  for (const DuplicateRule rule : {DuplicateRule::duplicate, DuplicateRule::share}) {
+    expect_no_allocation(Scrub::on_owner_change,
+                         {.is_on = true, .max_extra_keys = 1, .duplicates = rule});
+  }
 }
 
 TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {

@@ -72,6 +72,7 @@ TEST_F(Promtool, AcceptsAScrape) {
   const auto monitor = HealthMonitor::create({.run_thread = false}).value();
   EXPECT_EQ(objections("metrics", metrics_text(monitor.report())), "");
   EXPECT_EQ(objections("metrics", metrics_text(test::sample_report())), "");
+  EXPECT_EQ(objections("metrics", metrics_text(test::report_with_prefix())), "");
 }
 
 TEST_F(Promtool, AcceptsEveryRuleOfThePages) {
@@ -87,7 +88,7 @@ TEST_F(Promtool, AcceptsEveryRuleOfThePages) {
 /// Without promtool too: a metric that the page names is one that there is.
 TEST(OperationsPage, NamesMetricsThatExist) {
   std::set<std::string> known;
-  for (const auto& family : metric_families(test::sample_report())) known.insert(family.name);
+  for (const auto& family : metric_families(test::report_with_prefix())) known.insert(family.name);
   const std::string text = page(kMetrics);
   const std::regex name("kvarena_[a-z_]+");
   int named = 0;

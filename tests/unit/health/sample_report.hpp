@@ -87,6 +87,27 @@ inline HealthReport sample_report() {
   return report;
 }
 
+/// The sample report; its pool has a prefix cache.
+inline HealthReport report_with_prefix() {
+  HealthReport report = sample_report();
+  PoolSnapshot& snapshot = report.pools[0].snapshot;
+  snapshot.has_prefix_cache = 1;
+  snapshot.prefix.registered = 30;
+  snapshot.prefix.published = 28;
+  snapshot.prefix.queries = 9;
+  snapshot.prefix.query_tokens = 900;
+  snapshot.prefix.hit_tokens = 320;
+  snapshot.prefix.stops[static_cast<std::size_t>(PrefixStop::evicted)] = 4;
+  snapshot.prefix.removals_by[static_cast<std::size_t>(PrefixRemoval::over_cap)] = 3;
+  snapshot.prefix_use.reuse_gap.add(1, 2);
+  snapshot.prefix_use.reuse_gap.add(50, 5);
+  snapshot.prefix_use.reuse_gap.add(std::uint64_t{1} << 40, 1);
+  snapshot.prefix_use.ghost_sampled_ppm = 125'000;
+  snapshot.prefix_use.ghost_references = 77;
+  snapshot.prefix_use.ghost_hits_ppm[3][0] = 250'000;
+  return report;
+}
+
 inline HealthDetails sample_details() {
   HealthDetails details;
   NamedPoolDetails pool{"default", {}};

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvarena::replay {
 namespace {
@@ -92,6 +94,92 @@ TEST(PrefixReplay, AScarcePoolForgetsAndBalances) {
       EXPECT_EQ(r.account.free + r.account.evictable, 12'000);
     }
   }
+}
+
+// A request of a trace by hand: so many tokens, the ids of its blocks, and its tenant.
+struct Prompt {
+  std::int64_t tokens;
+  std::vector<std::int64_t> ids;
+  std::string tenant = "a";
+};
+
+ReplayOutcome serve(const std::vector<Prompt>& prompts, ReplayOptions options) {
+  std::string text;
+  for (const Prompt& p : prompts) {
+    text += nlohmann::json{{"timestamp", 0},
+                           {"input_length", p.tokens},
+                           {"output_length", 0},
+                           {"hash_ids", p.ids},
+                           {"tenant", p.tenant}}
+                .dump() +
+            "\n";
+  }
+  const test::TempFile file(text);
+  options.trace.path = file.path();
+  return run_replay(options);
+}
+
+// Prompts of two full blocks and a token in a pool of five blocks: what the policies keep differs.
+TEST(PrefixReplay, EachPolicyKeepsWhatItSays) {
+  const Prompt a{1025, {1, 2, 100}};
+  const Prompt b{1025, {3, 4, 101}};
+  const Prompt c{1025, {5, 6, 102}};
+  const Prompt d{513, {7, 103}};
+  struct Case {
+    std::vector<Prompt> prompts;
+    std::int64_t tail_first, head_first, fifo, lfu;  // blocks hit
+  };
+  const std::vector<Case> cases{
+      {{a, b, a, c, a}, 2 + 2, 2 + 2, 2 + 0, 2 + 2},  // used again: fifo does not care
+      {{a, a, b, c, a}, 2 + 0, 2 + 0, 2 + 0, 2 + 2},  // used twice: lfu keeps it
+      {{a, b, d, a}, 1, 0, 1, 1},                     // one block goes: of a prompt the last, or
+                                                      // the first, without which none is found
+  };
+  for (const Case& one : cases) {
+    const std::pair<EvictionPolicy, std::int64_t> expected[] = {
+        {EvictionPolicy::tail_first, one.tail_first},
+        {EvictionPolicy::head_first, one.head_first},
+        {EvictionPolicy::fifo, one.fifo},
+        {EvictionPolicy::lfu, one.lfu}};
+    for (const auto& [policy, hits] : expected) {
+      ReplayOptions options = options_of_excerpt();
+      options.pool.num_blocks = 5;
+      options.policy = policy;
+      const ReplayOutcome seen = serve(one.prompts, options);
+      ASSERT_EQ(seen.end, ReplayEnd::completed) << seen.why.found;
+      EXPECT_EQ(static_cast<std::int64_t>(seen.report.prefix.hit_blocks), hits) << name_of(policy);
+      EXPECT_EQ(seen.report.cached_tokens, hits * kBlock) << name_of(policy);
+    }
+  }
+  ReplayOptions options = options_of_excerpt();
+  options.policy = EvictionPolicy::priority;
+  EXPECT_EQ(run_replay(options).end, ReplayEnd::bad_options);
+}
+
+TEST(PrefixReplay, NoTenantFindsBlocksOfAnother) {
+  const std::vector<Prompt> prompts{{1025, {1, 2, 9}, "a"},
+                                    {1025, {1, 2, 9}, "b"},
+                                    {1025, {1, 2, 9}, "a"},
+                                    {1025, {1, 2, 9}, "c"}};
+  ReplayOptions options = options_of_excerpt();
+  const ReplayOutcome together = serve(prompts, options);
+  EXPECT_EQ(together.report.prefix.hit_blocks, 6u);
+  EXPECT_EQ(together.report.salts, 0);
+  for (const ClockKind clock : {ClockKind::step, ClockKind::linear}) {
+    options.clock = clock;
+    if (clock == ClockKind::linear) options.reserve = Reserve::full;
+    options.trace.salt_column = "tenant";
+    const ReplayOutcome apart = serve(prompts, options);
+    ASSERT_EQ(apart.end, ReplayEnd::completed) << apart.why.found;
+    EXPECT_EQ(apart.report.salts, 3);
+    EXPECT_EQ(apart.report.prefix.hit_blocks, 2u) << "tenant a finds its own";
+    EXPECT_EQ(apart.report.prefix.stops[static_cast<std::size_t>(PrefixStop::other_salt)], 2u);
+  }
+  options.trace.salt_column = "team";
+  EXPECT_EQ(serve(prompts, options).end, ReplayEnd::bad_input);
+  options.trace.salt_column = "tenant";
+  options.prefix_cache = false;
+  EXPECT_EQ(serve(prompts, options).end, ReplayEnd::bad_options);
 }
 
 TEST(PrefixReplay, NeedsAttentionOff) {

@@ -168,19 +168,6 @@ TEST(PlanCommand, ComparesModelsAndGpus) {
   EXPECT_EQ(plan("--model Gemma-3-27B,Llama-3.1-70B --gpu L4").code, ExitCode::does_not_fit);
 }
 
-/// A hundred requests of 100, 200 ... 10,000 tokens.
-std::string trace_text() {
-  std::ostringstream lines;
-  for (int i = 1; i <= 100; ++i) {
-    const int input = 100 * i - 50;
-    lines << R"({"timestamp": 0, "input_length": )" << input
-          << R"(, "output_length": 50, "hash_ids": [)" << 1000 * i;
-    for (int k = 1; k < (input + 511) / 512; ++k) lines << ", " << 1000 * i + k;
-    lines << "]}\n";
-  }
-  return lines.str();
-}
-
 TEST(PlanCommand, ComparesWithoutWhatCannotBePlanned) {
   const std::string words =
       "--model Qwen2.5-0.5B,GLM-5,Llama-3.1-8B,GLM-4.5-Air --gpu H200-SXM --tp 8";
@@ -273,38 +260,6 @@ TEST(PlanCommand, PlansFilesOfLayersThatNoFormulaCounts) {
   const json p = planned(words + " --parameters 60500000");
   EXPECT_EQ(p.at("groups")[1].at("kind"), "cross attention");
   EXPECT_EQ(p.at("kv_fixed_bytes_per_sequence"), 512 * 6 * 8 * (64 + 64) * 2);
-}
-
-TEST(PlanCommand, PlansForATrace) {
-  const test::TempFile trace(trace_text());
-  const std::string words = "--model Qwen2.5-0.5B --gpu 8GiB --percentile 90 --trace ";
-  const json rows = planned(words + trace.path()).at("trace").at("rows");
-  EXPECT_EQ(rows[0].at("tokens"), 5000);
-  EXPECT_EQ(rows[1].at("tokens"), 9000);
-  const json at = planned("--model Qwen2.5-0.5B --gpu 8GiB --context 9000");
-  EXPECT_EQ(rows[1].at("max_batch"), at.at("max_batch"));
-  EXPECT_EQ(plan(words + "/no/such/file").code, ExitCode::bad_input);
-  EXPECT_EQ(plan(words + trace.path() + " --format azure").code, ExitCode::bad_input);
-  EXPECT_EQ(plan(words + trace.path() + " --format mooncake").code, ExitCode::ok);
-}
-
-TEST(PlanCommand, SaysWhatLimitsATrace) {
-  const test::TempFile trace(trace_text());
-  const std::string words =
-      "--model Phi-3-mini-4k-instruct,Llama-3.1-8B --gpu 20GiB,H200-SXM --trace " + trace.path();
-  const json plans = planned(words).at("plans");
-  const auto row = [&](std::size_t which, std::size_t at) {
-    return plans[which].at("trace").at("rows")[at];
-  };
-  EXPECT_EQ(row(1, 0).at("limited_by"), "max_position") << "5,000 tokens of 4,096";
-  EXPECT_EQ(row(1, 0).at("max_batch"), 0);
-  EXPECT_EQ(row(3, 1).at("limited_by"), "kv_cache");
-  EXPECT_GT(row(3, 1).at("max_batch"), 0);
-  const Outcome text = plan(words);
-  EXPECT_TRUE(
-      contains_all(text.out, {"p50: 5,000       p95: 9,500  limited by", "0 max_position"}));
-  EXPECT_TRUE(contains(plan("--model Phi-3-mini-4k-instruct --gpu L4 --trace " + trace.path()).out,
-                       "percentile   50: 5,000 tokens, 0 at a time (limited by max_position)"));
 }
 
 TEST(PlanCommand, TakesAModelByNumbers) {

@@ -50,6 +50,29 @@ TEST(PureCacheCommand, WithoutJsonItPrintsATable) {
   EXPECT_EQ(parsed(replay_excerpt("--pure-cache 1000 --requests 7 --json -")).at("requests"), 7);
 }
 
+TEST(PureCacheCommand, SaltsPartTheCache) {
+  const std::string line =
+      R"({"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[1,2])";
+  const test::TempFile file(line + R"(,"tenant":"a"})" + "\n" + line + R"(,"tenant":"b"})" + "\n" +
+                            line + R"(,"tenant":"a"})" + "\n");
+  const std::string command = "replay " + file.path() + " --pure-cache 8 --json -";
+  EXPECT_EQ(parsed(run_line(command)).at("hit_blocks"), 4);
+  EXPECT_FALSE(parsed(run_line(command)).contains("salts"));
+  const auto apart = parsed(run_line(command + " --salt-column tenant"));
+  EXPECT_EQ(apart.at("hit_blocks"), 2);
+  EXPECT_EQ(apart.at("salts"), 2);
+  EXPECT_EQ(apart.at("cached_blocks"), 4);
+  const auto engine = parsed(run_line(
+      "replay " + file.path() + " --prefix-cache --blocks 16 --block-size 512 --max-running 1 " +
+      "--max-batched-tokens 0 --policy fifo --salt-column tenant --json -"));
+  EXPECT_EQ(engine.at("options").at("policy"), "fifo");
+  EXPECT_EQ(engine.at("options").at("salt_column"), "tenant");
+  EXPECT_EQ(engine.at("prefix_cache").at("salts"), 2);
+  EXPECT_EQ(engine.at("prefix_cache").at("hit_blocks"), 1) << "one token is left to compute";
+  EXPECT_EQ(engine.at("prefix_cache").at("stops").at("other_salt"), 1);
+  EXPECT_EQ(run_line(command + " --salt-column team").code, ExitCode::bad_input);
+}
+
 TEST(PureCacheCommand, WrongOptionsAreRefusedWithOneError) {
   const std::vector<std::pair<const char*, const char*>> wrong = {
       {"--pure-cache 0", "--pure-cache: Value 0 not in range 1 to 536870911"},
@@ -57,7 +80,9 @@ TEST(PureCacheCommand, WrongOptionsAreRefusedWithOneError) {
       {"--pure-cache 99999999999999999999", "not in range 1 to 536870911"},
       {"--pure-cache many", "--pure-cache: Value many not in range"},
       {"--pure-cache -5", "--pure-cache"},
-      {"--policy lfu", "--policy requires --pure-cache"},
+      {"--policy lfu", "--policy without a prefix cache"},
+      {"--salt-column tenant", "--salt-column without a prefix cache"},
+      {"--pure-cache 10 --prefix-cache", "excludes"},
       {"--pure-cache 10 --policy mru", "--policy: \"mru\" is no eviction policy"},
       {"--pure-cache 10 --blocks 10", "excludes"},
       {"--pure-cache 10 --clock linear", "excludes"},

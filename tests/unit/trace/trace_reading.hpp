@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,10 +25,14 @@ struct Reading {
 
 inline Reading read_all(std::string_view content,
                         trace::TraceFormat format = trace::TraceFormat::detect,
-                        std::size_t max_line_bytes = 8 << 20) {
+                        std::size_t max_line_bytes = 8 << 20, std::string_view salt_column = {}) {
   const TempFile file(content);
   Reading reading;
-  auto reader = trace::TraceReader::open({file.path(), format, max_line_bytes}, &reading.failure);
+  auto reader = trace::TraceReader::open({.path = file.path(),
+                                          .format = format,
+                                          .max_line_bytes = max_line_bytes,
+                                          .salt_column = std::string(salt_column)},
+                                         &reading.failure);
   if (!reader) {
     reading.status = reader.status();
     return reading;

@@ -1,0 +1,37 @@
+#pragma once
+
+/// @file
+/// What a prefix cache keeps for one salt, and how much it may keep. Plain values.
+///
+/// A salt with an account has an order of its own: the blocks that its sequences gave up, by the
+/// time at which that was last done. A sequence that ends, or is cut, gives up the published blocks
+/// of its prefix from the last to the first, so the first is the newest.
+
+#include <cstdint>
+#include <limits>
+
+namespace kvarena {
+
+/// Bounds of the blocks of one salt.
+struct SaltLimits {
+  static constexpr std::int64_t kNoCap = std::numeric_limits<std::int64_t>::max();  ///< none
+
+  /// So many blocks, those that the salt gave up last, are never evicted for others. A holder of
+  /// the tables keeps them: they count as referenced, with the purpose "salt floor" and the salt as
+  /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first.
+  std::int64_t floor_blocks = 0;
+  /// When the salt has so many registered blocks, a new one takes the place of its oldest that
+  /// nobody uses, even if blocks of the pool are free. Blocks in use may exceed it.
+  std::int64_t cap_blocks = kNoCap;
+  friend bool operator==(const SaltLimits&, const SaltLimits&) = default;
+};
+
+/// The account of a salt.
+struct SaltFigures {
+  std::int64_t registered = 0;  ///< blocks that its sequences have registered
+  std::int64_t kept = 0;        ///< of these, those that the floor keeps
+  std::int64_t sequences = 0;   ///< that exist
+  SaltLimits limits;            ///< as set
+};
+
+}  // namespace kvarena

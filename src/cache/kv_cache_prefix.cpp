@@ -1,0 +1,82 @@
+// The prefix cache of a KvCache: what an engine does with it beside the steps.
+
+#include "cache/kv_cache_impl.hpp"
+#include "kvarena/cache/kv_cache.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+
+/// A sequence that begins with blocks of others may continue in one of them after a cut.
+void KvCache::Impl::note_prefix(SequenceId sequence) noexcept {
+  if (!scrubs) return;
+  const Result<PrefixMatch> found = tables->prefix_of(sequence);
+  if (found && found->blocks > 0) scrubs->note_foreign_tails();
+}
+
+/// After a step that was lost or failed, nobody knows which of the published blocks were written.
+void KvCache::Impl::distrust_prefixes() noexcept {
+  if (options.prefix_cache.is_on) static_cast<void>(tables->forget_all());
+}
+
+/// Publishes what the step has filled, unless it left K and V of a layer unwritten.
+void KvCache::Impl::settle_tokens() noexcept {
+  if (!told) return;
+  const bool is_written =
+      phase == StepPhase::replaying || !wrote_some || num_written == arena.num_layers();
+  if (is_written) {
+    told->publish(*tables);
+  } else {
+    told->withdraw(*tables);
+  }
+}
+
+Result<PrefixMatch> KvCache::adopt(SequenceId sequence, std::span<const std::int32_t> tokens) {
+  Result<PrefixMatch> found = impl_->tables->adopt(sequence, tokens);
+  if (found) impl_->note_prefix(sequence);
+  return found;
+}
+
+/// What a step is about to write cannot be published before its end.
+Status KvCache::register_tokens(SequenceId sequence, std::span<const std::int32_t> tokens) {
+  Impl& c = *impl_;
+  if (c.phase == StepPhase::planned || c.phase == StepPhase::replaying) {
+    return out_of_order(StepCall::register_tokens, c.phase, c.step);
+  }
+  if (Status s = c.tables->register_tokens(sequence, tokens); !s) return s;
+  return c.tables->publish(sequence);
+}
+
+Status KvCache::forget(SequenceId sequence) { return impl_->tables->forget(sequence); }
+Status KvCache::forget_salt(std::uint64_t salt) { return impl_->tables->forget_salt(salt); }
+Status KvCache::forget_all() { return impl_->tables->forget_all(); }
+
+/// Blocks that are not published have no retention.
+Result<std::int64_t> KvCache::set_retention(SequenceId sequence, std::int64_t first_token,
+                                            std::int64_t num_tokens, const RetentionHint& hint) {
+  Impl& c = *impl_;
+  const Result<SequenceInfo> info = c.tables->info(sequence);
+  if (!info) return info.status();
+  const std::int64_t length = info->length_tokens;
+  if (Status s = check_range(Resource::token_index, first_token, 0, length); !s) return s;
+  if (Status s = check_range(Resource::num_tokens, num_tokens, 0, length - first_token); !s) {
+    return s;
+  }
+  if (c.options.eviction != EvictionPolicy::priority) {
+    return unsupported_option(Option::eviction, static_cast<std::uint64_t>(c.options.eviction));
+  }
+  const std::int64_t size = c.options.layout.block_size_tokens;
+  const std::int64_t end = num_tokens == 0 ? 0 : first_token + num_tokens;
+  std::int64_t set = 0;
+  for (std::int64_t i = first_token / size; i * size < end; ++i) {
+    const BlockId block = *c.tables->lookup(sequence, i);
+    if (c.manager.content(block) != BlockContent::published) continue;
+    if (Status s = c.manager.set_retention(block, c.manager.generation(block), hint); !s) return s;
+    ++set;
+  }
+  return set;
+}
+
+Status KvCache::advance_clock(std::int64_t now) { return impl_->manager.advance_clock(now); }
+
+}  // namespace kvarena

@@ -1,0 +1,165 @@
+// The prefix cache of a cache: what it finds, forgets and keeps.
+
+#include "capi/prefix.hpp"
+
+#include "capi/convert.hpp"
+#include "capi/objects.hpp"
+
+#include <algorithm>
+#include <span>
+
+using namespace kvarena;
+using namespace kvarena::capi;
+
+namespace {
+
+static_assert(sizeof(kvarena_extra_key) == sizeof(ExtraKey));
+static_assert(offsetof(kvarena_extra_key, first_token) == offsetof(ExtraKey, first_token));
+static_assert(kNumPrefixStops <= KVARENA_MAX_PREFIX_REASONS);
+static_assert(kNumPrefixRemovals <= KVARENA_MAX_PREFIX_REASONS);
+
+kvarena_prefix to_c(const PrefixMatch& match) noexcept {
+  kvarena_prefix result{};
+  result.tokens = match.tokens;
+  result.blocks = match.blocks;
+  result.removal_serial = match.removal_serial;
+  result.pending_block = match.pending_block.value;
+  result.stop = static_cast<std::int32_t>(match.stop);
+  result.removal = static_cast<std::int32_t>(match.removal);
+  return result;
+}
+
+/// The number of an enumerator; 255, which is none, for what no enumerator can be.
+std::uint8_t byte_of(std::int32_t number) noexcept {
+  return number >= 0 && number < 255 ? static_cast<std::uint8_t>(number) : std::uint8_t{255};
+}
+
+/// Writes what `find(cache)` returns.
+template <class Find>
+kvarena_status find_by(kvarena_cache* cache, kvarena_prefix* prefix, Find&& find) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (Status s = check_target(prefix); !s) return s;
+    const Result<PrefixMatch> found = find(object.get());
+    if (found) write_struct(to_c(*found), prefix);
+    return found.status();
+  });
+}
+
+}  // namespace
+
+Result<std::span<const std::int32_t>> kvarena::capi::tokens_from_c(const std::int32_t* tokens,
+                                                                   std::uint64_t count) noexcept {
+  if (tokens == nullptr && count > 0) return refused_null();
+  return std::span(tokens, static_cast<std::size_t>(count));
+}
+
+Status kvarena::capi::read_prompt(const kvarena_sequence_options& given,
+                                  SequenceOptions& result) noexcept {
+  const auto tokens = tokens_from_c(given.tokens, given.num_tokens);
+  if (!tokens) return tokens.status();
+  if (given.extra_keys == nullptr && given.num_extra_keys > 0) return refused_null();
+  result.tokens = *tokens;
+  result.salt = given.salt;
+  result.extra_keys = {reinterpret_cast<const ExtraKey*>(given.extra_keys),
+                       static_cast<std::size_t>(given.num_extra_keys)};
+  return {};
+}
+
+const char* kvarena_name_of_prefix_stop(int32_t stop) {
+  return name_of(static_cast<PrefixStop>(byte_of(stop))).data();
+}
+
+const char* kvarena_name_of_prefix_removal(int32_t removal) {
+  return name_of(static_cast<PrefixRemoval>(byte_of(removal))).data();
+}
+
+kvarena_status kvarena_prefix_match(kvarena_cache* cache, const kvarena_sequence_options* prompt,
+                                    kvarena_prefix* prefix) {
+  return find_by(cache, prefix, [&](const KvCache& c) -> Result<PrefixMatch> {
+    kvarena_sequence_options given;
+    if (Status s = read_struct(prompt, given); !s) return s;
+    SequenceOptions asked;
+    if (Status s = read_prompt(given, asked); !s) return s;
+    return c.tables().match({asked.tokens, asked.salt, asked.extra_keys});
+  });
+}
+
+kvarena_status kvarena_sequence_prefix(kvarena_cache* cache, kvarena_sequence sequence,
+                                       kvarena_prefix* prefix) {
+  return find_by(cache, prefix,
+                 [&](const KvCache& c) { return c.tables().prefix_of(SequenceId(sequence)); });
+}
+
+kvarena_status kvarena_sequence_adopt(kvarena_cache* cache, kvarena_sequence sequence,
+                                      const int32_t* tokens, size_t count, kvarena_prefix* prefix) {
+  return find_by(cache, prefix, [&](KvCache& c) -> Result<PrefixMatch> {
+    const auto given = tokens_from_c(tokens, count);
+    return given ? c.adopt(SequenceId(sequence), *given) : given.status();
+  });
+}
+
+kvarena_status kvarena_sequence_register(kvarena_cache* cache, kvarena_sequence sequence,
+                                         const int32_t* tokens, size_t count) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    const auto given = tokens_from_c(tokens, count);
+    if (!given) return given.status();
+    return object.get().register_tokens(SequenceId(sequence), *given);
+  });
+}
+
+kvarena_status kvarena_sequence_forget(kvarena_cache* cache, kvarena_sequence sequence) {
+  return enter<CacheObject>(
+      cache, [&](CacheObject& object) { return object.get().forget(SequenceId(sequence)); });
+}
+
+kvarena_status kvarena_sequence_set_retention(kvarena_cache* cache, kvarena_sequence sequence,
+                                              int64_t first_token, int64_t num_tokens,
+                                              int32_t priority, int64_t expires_at,
+                                              int64_t* blocks) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    const RetentionHint hint{.priority = priority,
+                             .expires_at = expires_at == 0 ? RetentionHint::kNever : expires_at};
+    const Result<std::int64_t> set =
+        object.get().set_retention(SequenceId(sequence), first_token, num_tokens, hint);
+    if (set && blocks != nullptr) *blocks = *set;
+    return set.status();
+  });
+}
+
+kvarena_status kvarena_prefix_advance_clock(kvarena_cache* cache, int64_t now) {
+  return enter<CacheObject>(cache,
+                            [&](CacheObject& object) { return object.get().advance_clock(now); });
+}
+
+kvarena_status kvarena_prefix_forget_salt(kvarena_cache* cache, uint64_t salt) {
+  return enter<CacheObject>(cache,
+                            [&](CacheObject& object) { return object.get().forget_salt(salt); });
+}
+
+kvarena_status kvarena_prefix_forget_all(kvarena_cache* cache) {
+  return enter<CacheObject>(cache, [](CacheObject& object) { return object.get().forget_all(); });
+}
+
+kvarena_status kvarena_prefix_ask(kvarena_cache* cache, kvarena_prefix_stats* stats) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (Status s = check_target(stats); !s) return s;
+    const PrefixStats now = object.get().tables().prefix_stats();
+    kvarena_prefix_stats result{};
+    result.registered = now.registered;
+    result.published = now.published;
+    result.registrations = now.registrations;
+    result.removals = now.removals;
+    result.queries = now.queries;
+    result.query_tokens = now.query_tokens;
+    result.hits = now.hits;
+    result.hit_blocks = now.hit_blocks;
+    result.hit_tokens = now.hit_tokens;
+    result.duplicates = now.duplicates;
+    result.shared = now.shared;
+    result.broken_chains = now.broken_chains;
+    std::copy(now.stops.begin(), now.stops.end(), result.stops);
+    std::copy(now.removals_by.begin(), now.removals_by.end(), result.removals_by);
+    write_struct(result, stats);
+    return {};
+  });
+}

@@ -1,0 +1,132 @@
+// The accounts of salts in the naive model of the prefix cache.
+
+#include "model/naive_prefix.hpp"
+
+#include <algorithm>
+
+namespace kvarena::model {
+namespace {
+
+bool contains(const std::vector<NaivePrefix::Content>& list, const NaivePrefix::Content& content) {
+  return std::find(list.begin(), list.end(), content) != list.end();
+}
+
+}  // namespace
+
+NaivePrefix::Account* NaivePrefix::account_of(const Sequence& sequence) {
+  return sequence.has_account ? &accounts_.at(sequence.salt) : nullptr;
+}
+
+std::int64_t NaivePrefix::registered_of(std::uint64_t salt) const {
+  return std::count_if(entries_.begin(), entries_.end(), [salt](const auto& pair) {
+    return pair.second.has_account && pair.first.front() == static_cast<std::int64_t>(salt);
+  });
+}
+
+SaltFigures NaivePrefix::figures(std::uint64_t salt) const {
+  const Account& account = accounts_.at(salt);
+  return {registered_of(salt), std::ssize(account.kept), account.sequences, account.limits};
+}
+
+void NaivePrefix::set_limits(std::uint64_t salt, const SaltLimits& limits, HolderId holder) {
+  Account& account = accounts_[salt];
+  account.limits = limits;
+  account.holder = holder;
+  while (std::ssize(account.kept) > limits.floor_blocks) {
+    let_go(account, Content(account.kept.front()));
+  }
+}
+
+/// A block that the floor kept becomes the newest of the idle ones.
+void NaivePrefix::let_go(Account& account, const Content& content) {
+  std::erase(account.kept, content);
+  account.idle.push_back(content);
+  const Handle block = entries_.at(content).block;
+  static_cast<void>(pool_.release(account.holder, std::span(&block, 1)));
+}
+
+void NaivePrefix::leave(const Content& content, const Entry& entry) {
+  if (!entry.has_account) return;
+  Account& account = accounts_.at(static_cast<std::uint64_t>(content.front()));
+  if (contains(account.kept, content)) let_go(account, content);
+  std::erase(account.idle, content);
+}
+
+/// From the last block of its prefix to the first.
+void NaivePrefix::give_up(SequenceId id) {
+  const Sequence& s = sequences_.at(id);
+  Account* account = account_of(s);
+  if (account == nullptr || account->limits == SaltLimits{} || s.chain.empty()) return;
+  const auto last = entries_.find(content_of(s, s.chain.size()));
+  if (last == entries_.end() || last->second.number != s.chain.back()) return;
+  for (std::size_t i = s.chain.size(); i-- > 0;) {
+    const Content content = content_of(s, i + 1);
+    const Entry& entry = entries_.at(content);
+    if (!entry.has_account || !entry.is_published) continue;
+    if (!is_alive(entry) || !pool_.can_be_found(entry.block.id)) continue;
+    give_up(*account, content, i);
+  }
+}
+
+void NaivePrefix::give_up(Account& account, const Content& content, std::size_t number) {
+  const bool was_kept = contains(account.kept, content);
+  if (static_cast<std::int64_t>(number) >= account.limits.floor_blocks) {
+    if (was_kept) return let_go(account, content);
+    std::erase(account.idle, content);
+    account.idle.push_back(content);
+    return;
+  }
+  std::erase(account.kept, content);
+  std::erase(account.idle, content);
+  const Handle block = entries_.at(content).block;
+  if (!was_kept && !pool_.retain(account.holder, std::span(&block, 1))) {
+    account.idle.push_back(content);
+    return;
+  }
+  account.kept.push_back(content);
+  if (std::ssize(account.kept) > account.limits.floor_blocks) {
+    let_go(account, Content(account.kept.front()));
+  }
+}
+
+void NaivePrefix::keep_cap(const Sequence& sequence) {
+  Account* account = account_of(sequence);
+  if (account == nullptr) return;
+  while (registered_of(sequence.salt) >= account->limits.cap_blocks) {
+    if (account->idle.empty() && !account->kept.empty()) {
+      let_go(*account, Content(account->kept.front()));
+    }
+    if (account->idle.empty()) return;
+    const Content oldest = account->idle.front();
+    account->idle.erase(account->idle.begin());
+    if (pool_.state(entries_.at(oldest).block.id) != BlockState::evictable) continue;
+    remove(oldest, PrefixRemoval::over_cap);
+  }
+}
+
+/// First it counts what would come back, then it lets go.
+void NaivePrefix::yield(std::span<const AppendDemand> demands, std::span<const Want> wants) {
+  std::int64_t all = 0;
+  std::map<std::uint64_t, std::int64_t> wanted;  // by salt
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const Sequence& s = sequences_.at(demands[i].sequence);
+    all += wants[i].count;
+    if (s.has_account) wanted[s.salt] += wants[i].count;
+  }
+  const std::int64_t missing = all - pool_.left_for(Urgency::growth);
+  std::vector<std::pair<std::uint64_t, Content>> yielded;
+  // Accounts come in the order in which they were opened: the driver opens them by salt.
+  for (const auto& [salt, most] : wanted) {
+    std::int64_t left = std::min(most, missing - std::ssize(yielded));
+    for (const Content& content : accounts_.at(salt).kept) {
+      if (left <= 0) break;
+      if (pool_.reference_count(entries_.at(content).block.id) != 1) continue;
+      yielded.emplace_back(salt, content);
+      --left;
+    }
+  }
+  if (missing <= 0 || std::ssize(yielded) < missing) return;
+  for (const auto& [salt, content] : yielded) let_go(accounts_.at(salt), content);
+}
+
+}  // namespace kvarena::model

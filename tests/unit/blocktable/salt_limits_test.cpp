@@ -1,0 +1,177 @@
+// Floors and caps of the blocks of a salt, and what an explanation says about them.
+
+#include "unit/blocktable/prefix_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kvarena::test {
+namespace {
+
+class SaltLimitsTest : public PrefixTest {
+ protected:
+  /// Tables of 8 blocks of 4 tokens with room for two accounts.
+  void SetUp() override {
+    create({.num_blocks = 8, .max_holders = 32},
+           {.block_size_tokens = 4,
+            .max_sequences = 8,
+            .prefix_cache = {.is_on = true, .hash_key = {7, 11}, .max_accounts = 2}});
+  }
+  /// Computes these tokens under a salt, and ends.
+  void cache(const Tokens& list, std::uint64_t salt) {
+    EXPECT_OK(tables().destroy(computed(list, salt)));
+    expect_whole();
+  }
+  std::int64_t cached(const Tokens& list, std::uint64_t salt) { return match(list, salt).blocks; }
+  SaltFigures figures(std::uint64_t salt) { return tables().salt_figures(salt).value(); }
+};
+
+TEST_F(SaltLimitsTest, AFloorKeepsTheFirstBlocksFromOthers) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  cache(tokens(13), 1);  // three full blocks
+  EXPECT_EQ(figures(1).kept, 2);
+  EXPECT_EQ(manager().stats().evictable, 1) << "the third block";
+  cache(tokens(21, 100), 2);  // six blocks: five are free
+  cache(tokens(21, 200), 3);
+  EXPECT_EQ(cached(tokens(13), 1), 2) << "others took the third block, and no more";
+  EXPECT_EQ(figures(1).kept, 2);
+  const SequenceId large = begin(tokens(28, 300), 2);
+  const Tokens all = tokens(28, 300);
+  const AppendDemand demand{large, 28, {}, all};
+  EXPECT_REFUSED(tables().append(std::span(&demand, 1)), exhausted, block);
+  EXPECT_EQ(figures(1).kept, 2) << "not for another";
+  EXPECT_OK(tables().destroy(large));
+}
+
+TEST_F(SaltLimitsTest, TheNewestPrefixesAreKept) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  cache(tokens(5), 1);
+  cache(tokens(5, 100), 1);
+  cache(tokens(5, 200), 1);
+  EXPECT_EQ(manager().stats().evictable, 1);
+  cache(tokens(24, 300), 2);  // six blocks: five are free
+  EXPECT_EQ(cached(tokens(5), 1), 0);
+  EXPECT_EQ(cached(tokens(5, 100), 1), 1);
+  EXPECT_EQ(cached(tokens(5, 200), 1), 1);
+}
+
+TEST_F(SaltLimitsTest, ASaltUsesItsOwnFloorWhenBlocksRunOut) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
+  cache(tokens(13), 1);
+  const std::uint64_t refused = manager().stats().exhaustions;
+  const SequenceId large = begin(tokens(28, 100), 1);
+  append_rest(large, tokens(28, 100));  // seven of eight blocks
+  EXPECT_EQ(figures(1).kept, 1) << "two went, which is what was missing";
+  EXPECT_EQ(cached(tokens(13), 1), 1) << "the last blocks went first";
+  EXPECT_EQ(manager().stats().exhaustions, refused);
+  const Tokens more = tokens(33, 100);
+  const AppendDemand too_many{large, 5, {}, std::span(more).last(5)};
+  EXPECT_REFUSED(tables().append(std::span(&too_many, 1)), exhausted, block);
+  EXPECT_EQ(figures(1).kept, 1) << "a call that is refused anyway takes nothing";
+  expect_whole();
+  EXPECT_OK(tables().destroy(large));
+}
+
+TEST_F(SaltLimitsTest, ACapTakesTheSaltsOwnOldest) {
+  EXPECT_OK(tables().set_salt_limits(1, {.cap_blocks = 3}));
+  cache(tokens(9), 1);       // two blocks
+  cache(tokens(5, 100), 1);  // one
+  cache(tokens(5, 50), 2);
+  EXPECT_EQ(figures(1).registered, 3);
+  cache(tokens(5, 200), 1);
+  EXPECT_EQ(figures(1).registered, 3);
+  EXPECT_EQ(cached(tokens(9), 1), 1) << "the last block of the oldest prefix went";
+  EXPECT_EQ(match(tokens(9), 1).removal, PrefixRemoval::over_cap);
+  EXPECT_EQ(cached(tokens(5, 100), 1), 1);
+  EXPECT_EQ(cached(tokens(5, 50), 2), 1) << "others are not touched";
+  EXPECT_EQ(manager().stats().free, 4) << "although blocks were free";
+  const SequenceId running = computed(tokens(21, 300), 1);  // five blocks at once
+  EXPECT_EQ(figures(1).registered, 5) << "blocks in use may exceed the cap";
+  EXPECT_EQ(cached(tokens(5, 200), 1), 0);
+  EXPECT_OK(tables().destroy(running));
+  cache(tokens(5, 400), 1);
+  EXPECT_EQ(figures(1).registered, 3);
+}
+
+TEST_F(SaltLimitsTest, AFloorFollowsItsLimits) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
+  cache(tokens(13), 1);
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 1}));
+  EXPECT_EQ(figures(1).kept, 1);
+  EXPECT_EQ(manager().stats().evictable, 2);
+  EXPECT_OK(tables().set_salt_limits(1, {}));
+  EXPECT_EQ(figures(1).kept, 0);
+  cache(tokens(13), 1);
+  EXPECT_EQ(figures(1).kept, 0);
+  EXPECT_EQ(figures(1).registered, 3);
+}
+
+TEST_F(SaltLimitsTest, WhatIsForgottenIsNotKept) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
+  cache(tokens(13), 1);
+  EXPECT_OK(tables().forget_salt(1));
+  EXPECT_EQ(figures(1).registered, 0);
+  EXPECT_EQ(figures(1).kept, 0);
+  EXPECT_EQ(manager().stats().free, 8);
+  expect_whole();
+}
+
+TEST_F(SaltLimitsTest, AnAccountEndsWithItsLastBlock) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 1}));
+  const SequenceId id = begin(tokens(5), 1);
+  EXPECT_EQ(figures(1).sequences, 1);
+  EXPECT_REFUSED(tables().close_salt_account(1), failed_precondition, sequence);
+  append_rest(id, tokens(5));
+  const SequenceId child = tables().fork(id, 4).value();
+  EXPECT_EQ(figures(1).sequences, 2) << "a fork has the salt of its parent";
+  EXPECT_OK(tables().publish(id));
+  EXPECT_OK(tables().destroy(child));
+  EXPECT_OK(tables().destroy(id));
+  EXPECT_REFUSED(tables().close_salt_account(1), failed_precondition, sequence);
+  EXPECT_OK(tables().forget_salt(1));
+  EXPECT_OK(tables().close_salt_account(1));
+  EXPECT_REFUSED(tables().close_salt_account(1), not_found, holder);
+  EXPECT_REFUSED(tables().salt_figures(1), not_found, holder);
+  EXPECT_OK(tables().set_salt_limits(2, {}));
+  EXPECT_OK(tables().set_salt_limits(3, {}));
+  EXPECT_REFUSED(tables().set_salt_limits(4, {}), exhausted, capacity);
+  EXPECT_OK(tables().set_salt_limits(3, {.floor_blocks = 2}));
+}
+
+TEST_F(SaltLimitsTest, WrongLimitsAreRefused) {
+  const Status floor = tables().set_salt_limits(1, {.floor_blocks = 9});
+  EXPECT_EQ(floor.code, StatusCode::invalid_argument);
+  EXPECT_EQ(floor.option, Option::floor_blocks);
+  EXPECT_EQ(tables().set_salt_limits(1, {.floor_blocks = -1}).option, Option::floor_blocks);
+  EXPECT_EQ(tables().set_salt_limits(1, {.cap_blocks = 0}).option, Option::cap_blocks);
+  EXPECT_EQ(tables().set_salt_limits(1, {.floor_blocks = 3, .cap_blocks = 2}).option,
+            Option::cap_blocks);
+  EXPECT_EQ(tables().salt_figures(1).status().code, StatusCode::not_found);
+  create_cache({});
+  EXPECT_EQ(tables().set_salt_limits(1, {}).option, Option::max_accounts);
+  create(4, 4);
+  EXPECT_EQ(tables().set_salt_limits(1, {}).option, Option::prefix_cache);
+}
+
+TEST_F(SaltLimitsTest, AnExplanationSaysFromWhomEvictionWouldTake) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 1}));
+  EXPECT_OK(tables().set_salt_limits(2, {}));
+  cache(tokens(9), 1);
+  cache(tokens(13, 100), 2);
+  cache(tokens(5, 200), 3);
+  const Explanation e = tables().explain(9);
+  ASSERT_EQ(e.num_salts, 2U);
+  EXPECT_EQ(e.evictable_salts[0].salt, 2U);
+  EXPECT_EQ(e.evictable_salts[0].blocks, 3);
+  EXPECT_EQ(e.evictable_salts[1].salt, 1U);
+  EXPECT_EQ(e.evictable_salts[1].blocks, 1) << "the other one is kept";
+  EXPECT_EQ(e.evictable_of_others, 1);
+  const std::string text = to_string(e);
+  EXPECT_NE(text.find("evictable: 3 of salt 2, 1 of salt 1, 1 of others\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("salt floor 1: 1 references"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace kvarena::test
