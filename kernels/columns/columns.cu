@@ -11,11 +11,11 @@ namespace kvarena::kernels {
 namespace columns {
 
 /// Launches the variant that the parameters need. Compiled in columns_<head_dim>.cu.
-template <class T, int D, bool kWide>
+template <class T, int D, ColumnsKind kKind>
 cudaError_t launch_instance(const Launch& launch, bool overlap, cudaStream_t stream);
 
 /// Loads both variants.
-template <class T, int D, bool kWide>
+template <class T, int D, ColumnsKind kKind>
 Status load_instance() noexcept;
 
 }  // namespace columns
@@ -34,15 +34,15 @@ constexpr DType kTypeOf<__half> = DType::f16;
 struct Instance {
   DType dtype;
   std::int32_t head_dim;
-  bool is_wide;
+  ColumnsKind kind;
   cudaError_t (*launch)(const Launch&, bool overlap, cudaStream_t stream);
   Status (*load)() noexcept;
 };
 
 constexpr Instance kInstances[] = {
-#define COLUMNS_INSTANCE(type, dim, is_wide)                                  \
-  {kTypeOf<type>, dim, is_wide, columns::launch_instance<type, dim, is_wide>, \
-   columns::load_instance<type, dim, is_wide>},
+#define COLUMNS_INSTANCE(type, dim, kind)                                                         \
+  {kTypeOf<type>, dim, ColumnsKind::kind, columns::launch_instance<type, dim, ColumnsKind::kind>, \
+   columns::load_instance<type, dim, ColumnsKind::kind>},
 #include "kernels/columns/instances.def"
 #undef COLUMNS_INSTANCE
 };
@@ -159,10 +159,10 @@ Status launch_columns(const ColumnsParams& params, bool overlap, cudaStream_t st
   if (Status s = check(params); !s) return s;
   if (params.num_rows == 0) return {};
   if (Status s = check_device(); !s) return s;
-  const bool is_wide = columns_shape(params.limits).columns > 64;
+  const ColumnsKind kind = columns_kind(params.limits);
   for (const Instance& instance : kInstances) {
     if (instance.dtype != params.dtype || instance.head_dim != params.limits.head_dim ||
-        instance.is_wide != is_wide) {
+        instance.kind != kind) {
       continue;
     }
     return launch_status(instance.launch(launch_of(params), overlap, stream));

@@ -2,12 +2,10 @@
 
 /// @file
 /// The columns kernel. A thread block has a producer warp, which copies K and V, and one or two
-/// warpgroups of consumers; one that serves shared prefixes also has an arriver warp. The tokens of
-/// a slab are the columns of the products of S, and 64 query columns of a KV head are their rows.
-/// The pool's chunked order is the order of the operands. The schedule gives each thread block its
-/// segments, so there is no counter and no order to compute.
+/// warpgroups of consumers. The tokens of a slab are the columns of the products of S, and 64 query
+/// columns of a KV head are their rows. The pool's chunked order is the order of the operands. The
+/// schedule gives each thread block its segments, so there is no counter and no order to compute.
 
-#include "kernels/columns/columns_arriver.cuh"
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_consumer.cuh"
 #include "kernels/columns/columns_producer.cuh"
@@ -29,14 +27,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kPerSm)
     init_barrier(&shared.value_full[thread], 1);
     init_barrier(&shared.value_empty[thread], C::kWarpgroups);
   }
-  if (thread < C::kConsumers / 32) shared.written[thread] = 0;
   fence_barrier_init();
   if (warp < 0) {
     give_registers<C::kProducerRegisters>();
-    if (C::kHasArriver && warp == -3) {
-      run_arriver<C>(launch, shared, load_words(launch, static_cast<int>(blockIdx.x), thread % 32),
-                     thread % 32);
-    }
     if (warp != -4) return;
     Producer<C>{launch, shared, thread % 32}.run(
         load_words(launch, static_cast<int>(blockIdx.x), thread % 32));

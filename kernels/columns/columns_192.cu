@@ -2,13 +2,17 @@
 
 namespace kvarena::kernels::columns {
 
-template cudaError_t launch_instance<__nv_bfloat16, 192, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__nv_bfloat16, 192, true>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 192, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 192, true>(const Launch&, bool, cudaStream_t);
-template Status load_instance<__nv_bfloat16, 192, false>() noexcept;
-template Status load_instance<__nv_bfloat16, 192, true>() noexcept;
-template Status load_instance<__half, 192, false>() noexcept;
-template Status load_instance<__half, 192, true>() noexcept;
+template cudaError_t launch_instance<__nv_bfloat16, 192, ColumnsKind::narrow>(const Launch&, bool,
+                                                                              cudaStream_t);
+template cudaError_t launch_instance<__nv_bfloat16, 192, ColumnsKind::wide>(const Launch&, bool,
+                                                                            cudaStream_t);
+template cudaError_t launch_instance<__half, 192, ColumnsKind::narrow>(const Launch&, bool,
+                                                                       cudaStream_t);
+template cudaError_t launch_instance<__half, 192, ColumnsKind::wide>(const Launch&, bool,
+                                                                     cudaStream_t);
+template Status load_instance<__nv_bfloat16, 192, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__nv_bfloat16, 192, ColumnsKind::wide>() noexcept;
+template Status load_instance<__half, 192, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__half, 192, ColumnsKind::wide>() noexcept;
 
 }  // namespace kvarena::kernels::columns

@@ -2,13 +2,17 @@
 
 namespace kvarena::kernels::columns {
 
-template cudaError_t launch_instance<__nv_bfloat16, 256, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__nv_bfloat16, 256, true>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 256, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 256, true>(const Launch&, bool, cudaStream_t);
-template Status load_instance<__nv_bfloat16, 256, false>() noexcept;
-template Status load_instance<__nv_bfloat16, 256, true>() noexcept;
-template Status load_instance<__half, 256, false>() noexcept;
-template Status load_instance<__half, 256, true>() noexcept;
+template cudaError_t launch_instance<__nv_bfloat16, 256, ColumnsKind::narrow>(const Launch&, bool,
+                                                                              cudaStream_t);
+template cudaError_t launch_instance<__nv_bfloat16, 256, ColumnsKind::wide>(const Launch&, bool,
+                                                                            cudaStream_t);
+template cudaError_t launch_instance<__half, 256, ColumnsKind::narrow>(const Launch&, bool,
+                                                                       cudaStream_t);
+template cudaError_t launch_instance<__half, 256, ColumnsKind::wide>(const Launch&, bool,
+                                                                     cudaStream_t);
+template Status load_instance<__nv_bfloat16, 256, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__nv_bfloat16, 256, ColumnsKind::wide>() noexcept;
+template Status load_instance<__half, 256, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__half, 256, ColumnsKind::wide>() noexcept;
 
 }  // namespace kvarena::kernels::columns

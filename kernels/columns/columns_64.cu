@@ -2,13 +2,23 @@
 
 namespace kvarena::kernels::columns {
 
-template cudaError_t launch_instance<__nv_bfloat16, 64, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__nv_bfloat16, 64, true>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 64, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 64, true>(const Launch&, bool, cudaStream_t);
-template Status load_instance<__nv_bfloat16, 64, false>() noexcept;
-template Status load_instance<__nv_bfloat16, 64, true>() noexcept;
-template Status load_instance<__half, 64, false>() noexcept;
-template Status load_instance<__half, 64, true>() noexcept;
+template cudaError_t launch_instance<__nv_bfloat16, 64, ColumnsKind::narrow>(const Launch&, bool,
+                                                                             cudaStream_t);
+template cudaError_t launch_instance<__nv_bfloat16, 64, ColumnsKind::shared>(const Launch&, bool,
+                                                                             cudaStream_t);
+template cudaError_t launch_instance<__nv_bfloat16, 64, ColumnsKind::wide>(const Launch&, bool,
+                                                                           cudaStream_t);
+template cudaError_t launch_instance<__half, 64, ColumnsKind::narrow>(const Launch&, bool,
+                                                                      cudaStream_t);
+template cudaError_t launch_instance<__half, 64, ColumnsKind::shared>(const Launch&, bool,
+                                                                      cudaStream_t);
+template cudaError_t launch_instance<__half, 64, ColumnsKind::wide>(const Launch&, bool,
+                                                                    cudaStream_t);
+template Status load_instance<__nv_bfloat16, 64, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__nv_bfloat16, 64, ColumnsKind::shared>() noexcept;
+template Status load_instance<__nv_bfloat16, 64, ColumnsKind::wide>() noexcept;
+template Status load_instance<__half, 64, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__half, 64, ColumnsKind::shared>() noexcept;
+template Status load_instance<__half, 64, ColumnsKind::wide>() noexcept;
 
 }  // namespace kvarena::kernels::columns

@@ -2,13 +2,23 @@
 
 namespace kvarena::kernels::columns {
 
-template cudaError_t launch_instance<__nv_bfloat16, 96, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__nv_bfloat16, 96, true>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 96, false>(const Launch&, bool, cudaStream_t);
-template cudaError_t launch_instance<__half, 96, true>(const Launch&, bool, cudaStream_t);
-template Status load_instance<__nv_bfloat16, 96, false>() noexcept;
-template Status load_instance<__nv_bfloat16, 96, true>() noexcept;
-template Status load_instance<__half, 96, false>() noexcept;
-template Status load_instance<__half, 96, true>() noexcept;
+template cudaError_t launch_instance<__nv_bfloat16, 96, ColumnsKind::narrow>(const Launch&, bool,
+                                                                             cudaStream_t);
+template cudaError_t launch_instance<__nv_bfloat16, 96, ColumnsKind::shared>(const Launch&, bool,
+                                                                             cudaStream_t);
+template cudaError_t launch_instance<__nv_bfloat16, 96, ColumnsKind::wide>(const Launch&, bool,
+                                                                           cudaStream_t);
+template cudaError_t launch_instance<__half, 96, ColumnsKind::narrow>(const Launch&, bool,
+                                                                      cudaStream_t);
+template cudaError_t launch_instance<__half, 96, ColumnsKind::shared>(const Launch&, bool,
+                                                                      cudaStream_t);
+template cudaError_t launch_instance<__half, 96, ColumnsKind::wide>(const Launch&, bool,
+                                                                    cudaStream_t);
+template Status load_instance<__nv_bfloat16, 96, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__nv_bfloat16, 96, ColumnsKind::shared>() noexcept;
+template Status load_instance<__nv_bfloat16, 96, ColumnsKind::wide>() noexcept;
+template Status load_instance<__half, 96, ColumnsKind::narrow>() noexcept;
+template Status load_instance<__half, 96, ColumnsKind::shared>() noexcept;
+template Status load_instance<__half, 96, ColumnsKind::wide>() noexcept;
 
 }  // namespace kvarena::kernels::columns

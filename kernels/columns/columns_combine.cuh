@@ -2,8 +2,8 @@
 
 /// @file
 /// The partial results of the columns kernel: a thread block writes the part of an item, and the
-/// one that arrives last combines all parts in their order. The last part of a tile arrives at the
-/// items of the tile's members. Included by columns.cuh.
+/// one that arrives last combines all parts in their order. Rows with a prefix are combined by a
+/// kernel that follows. Included by columns.cuh.
 
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_softmax.cuh"
@@ -220,28 +220,6 @@ __device__ __forceinline__ bool arrive_at(const Launch& launch, int item, int ar
   return is_last;
 }
 
-/// Arrives at the items of all members of a tile that is complete, and combines those that are
-/// complete then. A warp has a member for each lane.
-template <class C>
-__device__ __forceinline__ void arrive_at_members(const Launch& launch, const ColumnsItem& tile,
-                                                  int warp, int lane) {
-  constexpr int kWarps = C::kConsumers / 32;
-  constexpr int kRows = C::kDim <= 128 ? 4 : 2;
-  for (int first = warp; first < tile.num_members; first += 32 * kWarps) {
-    const int member = first + lane * kWarps;
-    const int item = tile.first_item + member * launch.params.limits.num_kv_heads;
-    const bool is_last =
-        member < tile.num_members && arrive_at(launch, item, __ldg(&launch.items()[item].arrivals));
-    unsigned last = __ballot_sync(~0U, is_last);
-    __syncwarp();
-    while (last != 0) {
-      const int its = __shfl_sync(~0U, item, __ffs(static_cast<int>(last)) - 1);
-      last &= last - 1;
-      combine<C, kRows, 2>(launch, load_item(launch, its), 0, 1, lane);
-    }
-  }
-}
-
 /// Counts the thread block's part as arrived, after all its consumers have written theirs. The last
 /// part to arrive does what there is to do for the item.
 template <class C>
@@ -258,9 +236,7 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
   if (shared.is_last != 0) {
     constexpr int kWarps = C::kConsumers / 32;
     if constexpr (kIsLong) item = load_item(launch, segment.item);
-    if (C::kHasTiles && segment.q_len == 0) {
-      arrive_at_members<C>(launch, item, warp, lane);
-    } else if (parts_of<C>(item) > 4) {
+    if (parts_of<C>(item) > 4) {
       if (!kIsLong && item.columns > 2 * kWarps) {
         combine<C, 4, C::kCap ? 3 : 6>(launch, item, warp, kWarps, lane);
       } else {

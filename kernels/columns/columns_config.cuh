@@ -29,10 +29,10 @@ inline constexpr float kLn2 = 0.6931471805599453F;
 /// The constants of a variant. T is the type of q, K, V and out; kCap_ says whether logits are
 /// capped. Windows and trees are in every variant, because they cost something only in slabs that
 /// need masks.
-template <class T_, int D, bool kWide, bool kCap_>
+template <class T_, int D, ColumnsKind kKind, bool kCap_>
 struct Config {
   using T = T_;
-  static constexpr ColumnsShape kShape = columns_shape(D, kWide);
+  static constexpr ColumnsShape kShape = columns_shape(D, kKind);
   static constexpr int kDim = D;
   static constexpr int kColumns = kShape.columns;     ///< query columns of a thread block
   static constexpr int kTokens = kShape.slab_tokens;  ///< tokens of a slab
@@ -49,22 +49,27 @@ struct Config {
   static constexpr int kAtomBytes = kAtomTokens * kPiece;
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr bool kCap = kCap_;
-  static constexpr bool kHasTiles = kWide;  ///< shared prefixes are served by wide thread blocks
-  /// Whether a warp counts parts of members as arrived: where registers suffice for it too.
-  static constexpr bool kHasArriver = kHasTiles && D <= 128;
-  /// Threads that wait until the barriers are set up: consumers, producer and arriver.
-  static constexpr int kSetUpThreads = kConsumers + (kHasArriver ? 64 : 32);
+  static constexpr bool kHasTiles = kKind != ColumnsKind::narrow;  ///< serves shared prefixes
+  /// Threads that wait until the barriers are set up: consumers and producer.
+  static constexpr int kSetUpThreads = kConsumers + 32;
   /// The queries of the next segment are loaded a segment ahead, where registers hold both.
-  static constexpr bool kQueryAhead = kWide && D <= 128;
+  static constexpr bool kQueryAhead = kKind == ColumnsKind::wide && D <= 128;
   /// With head_dim 256, registers hold the output and not the queries.
   static constexpr bool kSharedQuery = D > 192;
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
   /// Products with V for all dims: ptxas wants the accumulators of one to fit the registers of a
   /// thread at the launch.
   static constexpr int kValueRuns = D > 192 && kPerSm == 2 ? 2 : 1;
-  static constexpr int kProducerRegisters = kHasArriver ? 56 : 40;
-  static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : kHasArriver ? 224 : 232;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : 232;
 };
+
+/// Waits until the barriers are set up. Consumers and producer wait in different branches, which
+/// bar.sync does not allow: it is the aligned form of barrier.sync.
+template <class C>
+__device__ __forceinline__ void wait_for_set_up() {
+  asm volatile("barrier.sync %0, %1;" ::"n"(kSetUpBarrier), "n"(C::kSetUpThreads) : "memory");
+}
 
 /// The shared memory of a thread block.
 template <class C>
@@ -76,8 +81,7 @@ struct alignas(1024) Shared {
   Barrier key_empty[C::kStages];
   Barrier value_full[C::kStages];
   Barrier value_empty[C::kStages];
-  int is_last;                      ///< this thread block's part of the item arrived last
-  int written[C::kConsumers / 32];  ///< parts for the arriver that a consumer warp has written
+  int is_last;  ///< this thread block's part of the item arrived last
 };
 
 /// What a launch computes from its parameters.
@@ -98,6 +102,10 @@ struct Launch {
   Constants constants;
   const std::int32_t* tile_tokens;  ///< query tokens of the members of all tiles
 
+  /// Returns whether the step may have rows with a prefix.
+  bool has_members() const {
+    return params.prefixes != nullptr && params.limits.shared_rows > 0 && params.window_tokens == 0;
+  }
   __device__ __forceinline__ char* at(std::int64_t offset) const {
     return static_cast<char*>(params.workspace) + offset;
   }
@@ -154,24 +162,12 @@ __device__ __forceinline__ ColumnsSegment segment_of(int words) {
   return segment;
 }
 
-/// Most columns of a part that the arriver takes: it is one warp.
-inline constexpr int kArriverColumns = 16;
-
-/// Returns whether the part of a segment is counted by the arriver: the own part of a member of a
-/// shared prefix with few columns.
-template <class C>
-__device__ __forceinline__ bool is_for_arriver(const Launch& launch,
-                                               const ColumnsSegment& segment) {
-  return C::kHasArriver && segment.partial >= 0 && segment.q_len > 0 &&
-         segment.columns <= kArriverColumns && segment.item >= launch.workspace.max_slots;
-}
-
 /// Loads an item; the schedule wrote it.
 __device__ __forceinline__ ColumnsItem load_item(const Launch& launch, int index) {
   ColumnsItem item;
   const auto* const words = reinterpret_cast<const int4*>(launch.items() + index);
 #pragma unroll
-  for (int i = 0; i < 3; ++i) reinterpret_cast<int4*>(&item)[i] = __ldg(words + i);
+  for (int i = 0; i < 2; ++i) reinterpret_cast<int4*>(&item)[i] = __ldg(words + i);
   return item;
 }
 

@@ -7,7 +7,6 @@
 /// Included by columns.cuh.
 
 #include "kernels/columns/columns_apart.cuh"
-#include "kernels/columns/columns_arriver.cuh"
 #include "kernels/columns/columns_combine.cuh"
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_query.cuh"
@@ -374,7 +373,7 @@ template <class C>
 __device__ __forceinline__ void Consumer<C>::run(int words) {
   float o[C::kDim / 2];
   Query<C> query;
-  sync_named<kSetUpBarrier>(C::kSetUpThreads);
+  wait_for_set_up<C>();
   wait_for_previous_kernel();
   int next = 0;
   {
@@ -409,11 +408,7 @@ __device__ __forceinline__ void Consumer<C>::run(int words) {
       load_next();
     }
     const ColumnsSegment done = segment_of(words);
-    if (is_for_arriver<C>(launch, done)) {
-      give_part(shared, warp, lane);
-    } else if (done.partial >= 0) {
-      arrive_part(launch, shared, done, warp, lane);
-    }
+    if (done.arrivals > 0) arrive_part(launch, shared, done, warp, lane);
     if (!has_next) return;
     words = next;
     if constexpr (C::kQueryAhead) {

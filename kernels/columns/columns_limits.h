@@ -22,8 +22,9 @@ struct ColumnsLimits {
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16 or f16
   std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
                                   ///< with more tokens gets longer parts. 0: no fixed parts
-  std::int32_t shared_rows = 0;  ///< most rows that share prefixes, 0 .. 4096 and at most max_rows;
-                                 ///< more than 0: thread blocks have 128 columns
+  std::int32_t shared_rows = 0;  ///< most rows that share prefixes, 0 .. 4096 and at most max_rows.
+                                 ///< More than 0: thread blocks have 128 columns where head_dim is
+                                 ///< more than 128
 };
 
 /// Most query columns of a row for each KV head.

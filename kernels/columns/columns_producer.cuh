@@ -148,7 +148,7 @@ __device__ __forceinline__ void Producer<C>::run(int words) {
   ColumnsSegment segment = segment_of(words);
   int held = load_entries(segment, 0);
   int next = segment.next >= 0 ? load_words(launch, segment.next, lane) : 0;
-  sync_named<kSetUpBarrier>(C::kSetUpThreads);
+  wait_for_set_up<C>();
   while (true) {
     const int slabs = segment.slabs;
     const bool has_next = segment.next >= 0;

@@ -12,9 +12,11 @@ namespace columns_schedule {
 namespace {
 
 // The cost of a unit that waits for the memory alone, of a unit of a tile with most columns in use,
-// which is bound by the products, and of the begin and end of a member's own item.
+// which is bound by the products (where a multiprocessor has one thread block, or two), and of the
+// begin and end of a member's own item.
 constexpr int kUnitCost = 16;
 constexpr int kFullTileCost = 24;
+constexpr int kSharedTileCost = 12;
 constexpr int kMemberCost = 16;
 
 /// Finds the costs of units: those of tiles, of members, and of other rows.
@@ -27,7 +29,9 @@ __device__ void find_costs(Context& c) {
   for (int& cost : c.unit_cost) cost = kUnitCost;
   if (c.num_tiles == 0) return;
   const int columns = c.tile(c.num_tiles - 1).end_token * c.group();
-  if (columns > c.num_tiles * c.shape.columns / 2) c.unit_cost[0] = kFullTileCost;
+  if (columns > c.num_tiles * c.shape.columns / 2) {
+    c.unit_cost[0] = c.shape.per_sm == 1 ? kFullTileCost : kSharedTileCost;
+  }
   const int units = c.end_unit[1] - c.end_unit[0];
   const int items = c.num_members * c.p.limits.num_kv_heads;
   if (units > 0) {
@@ -35,25 +39,48 @@ __device__ void find_costs(Context& c) {
   }
 }
 
-/// Returns the first unit of thread block `block` of `blocks`, when their cost is cut evenly.
+/// Returns the cost of the units of class `i`.
+__device__ long long class_cost(const Context& c, int i) {
+  return static_cast<long long>(c.unit_cost[i]) * (c.end_unit[i] - (i > 0 ? c.end_unit[i - 1] : 0));
+}
+
+/// Chooses the thread blocks that get units of tiles: half of them, or more if their share of the
+/// cost is larger. The results of tiles are complete early then, and a multiprocessor has one block
+/// that computes beside one that waits for the memory.
+__device__ void choose_tile_blocks(Context& c) {
+  c.runs = c.blocks;
+  if (c.num_tiles == 0) return;
+  const long long tiles = class_cost(c, 0);
+  const long long all = max(1LL, tiles + class_cost(c, 1) + class_cost(c, 2));
+  const auto least = static_cast<int>(min((tiles * c.blocks + all - 1) / all, 1LL * c.blocks));
+  c.tile_blocks = max(max(least, (c.blocks + 1) / 2), 1);
+  c.runs = c.tile_blocks + c.blocks;
+}
+
+/// Returns the first unit of thread block `block` of `blocks`, when their units are cut evenly.
 __device__ int even_bound(const Context& c, int block, int blocks) {
-  if (c.num_tiles == 0) {
-    return static_cast<int>(static_cast<long long>(block) * c.total / blocks);
+  return static_cast<int>(static_cast<long long>(block) * c.total / blocks);
+}
+
+/// Returns the first unit of run `run`. Runs of tiles have as many units each. After them, each
+/// thread block gets a run of rows: as many that its cost is that of the others.
+__device__ int even_run(const Context& c, int run) {
+  if (c.num_tiles == 0) return even_bound(c, run, c.blocks);
+  const int tile_units = c.end_unit[0];
+  if (run < c.tile_blocks) {
+    return static_cast<int>(static_cast<long long>(run) * tile_units / c.tile_blocks);
   }
-  long long all = 0;
-  for (int i = 0; i < 3; ++i) {
-    all +=
-        static_cast<long long>(c.unit_cost[i]) * (c.end_unit[i] - (i > 0 ? c.end_unit[i - 1] : 0));
-  }
-  long long cost = block * all / blocks;
-  int first = 0;
-  for (int i = 0; i < 2; ++i) {
-    const long long its = static_cast<long long>(c.unit_cost[i]) * (c.end_unit[i] - first);
-    if (cost < its) return first + static_cast<int>(cost / c.unit_cost[i]);
-    cost -= its;
-    first = c.end_unit[i];
-  }
-  return first + static_cast<int>(cost / c.unit_cost[2]);
+  const int block = run - c.tile_blocks;
+  if (block == c.blocks) return c.total;
+  const long long rows = class_cost(c, 1) + class_cost(c, 2);
+  const long long all = class_cost(c, 0) + rows;
+  // What the thread blocks before this one cost, without their tiles. It grows with the block.
+  const long long with_tiles = all * block * c.tile_blocks;
+  const long long tiles = class_cost(c, 0) * min(block, c.tile_blocks) * c.blocks;
+  long long cost = min((with_tiles - tiles) / (1LL * c.blocks * c.tile_blocks), rows);
+  if (cost < class_cost(c, 1)) return tile_units + static_cast<int>(cost / c.unit_cost[1]);
+  cost -= class_cost(c, 1);
+  return c.end_unit[1] + static_cast<int>(cost / c.unit_cost[2]);
 }
 
 /// Returns the cost of thread block `block` of `blocks`, in slabs: its units, and what each cut
@@ -112,11 +139,12 @@ __device__ Span part_span(const Context& c, const Unit& unit) {
   return {max(0, begin), min(unit.slabs, begin + c.part_slabs)};
 }
 
-/// Returns the first unit of a thread block: an even cut, moved to the end of a fixed part, or to
-/// the end of an item when that is a slab away.
-__device__ int choose_bound(const Context& c, int block, int blocks) {
-  const int x = even_bound(c, block, blocks);
-  if (block == 0 || block == blocks) return x;
+/// Returns the first unit of a run: an even cut, moved to the end of a fixed part, or to the end of
+/// an item when that is a slab away.
+__device__ int choose_bound(const Context& c, int run) {
+  const int x = even_run(c, run);
+  const bool begins_class = run == 0 || run == c.runs || (c.num_tiles > 0 && run == c.tile_blocks);
+  if (begins_class || x >= c.total) return x;
   const Unit unit = unit_at(c, x);
   if (c.part_slabs > 0) {
     const Span span = part_span(c, unit);
@@ -143,38 +171,60 @@ __device__ void for_each_segment(const Context& c, int begin, int end, Use&& use
   }
 }
 
-/// Writes the lists of segments. Thread `b` writes that of thread block `b`: its first segment is
-/// number `b`, the others have the numbers after those of all first ones.
-__device__ void write_segments(const Context& c, int blocks) {
-  const int block = static_cast<int>(threadIdx.x);
-  const int begin = block < blocks ? c.shared.bound[block] : 0;
-  const int end = block < blocks ? c.shared.bound[block + 1] : 0;
+/// Counts the segments of all runs and numbers the parts of cut items. Thread `r` counts those of
+/// run `r`. The first segment of a thread block has its number; the others come after those.
+__device__ void count_segments(const Context& c, int run) {
+  const int begin = run < c.runs ? c.shared.bound[run] : 0;
+  const int end = run < c.runs ? c.shared.bound[run + 1] : 0;
   int count = 0;
   int cut = 0;
   for_each_segment(c, begin, end, [&](const Unit& unit, int, int length) {
     ++count;
     cut += length < unit.slabs ? 1 : 0;
   });
-  int next = 0;
-  Scan(c.shared.scratch.scan).ExclusiveSum(max(0, count - 1), next);
-  __syncthreads();
+  if (run < c.runs) c.shared.segments[run] = count;
   int first_cut = 0;
-  Scan(c.shared.scratch.scan).ExclusiveSum(cut, first_cut);
-  if (block <= blocks) c.shared.first_cut[block] = first_cut;  // the last one is their number
+  int all = 0;
+  Scan(c.shared.scratch.scan).ExclusiveSum(cut, first_cut, all);
+  if (run < c.runs) c.shared.first_cut[run] = first_cut;
+  if (run == 0) c.shared.first_cut[c.runs] = all;
   __syncthreads();
-  if (block >= c.w.blocks) return;
+  const int block = run - c.tile_blocks;
+  const bool is_first =
+      c.tile_blocks == 0 || block < 0 || block >= c.tile_blocks || c.shared.segments[block] == 0;
+  int next = 0;
+  Scan(c.shared.scratch.scan).ExclusiveSum(max(0, count - (is_first ? 1 : 0)), next);
+  if (run < c.runs) c.shared.next[run] = c.w.blocks + next;
+  __syncthreads();
+}
+
+/// Writes the lists of segments. Thread `r` writes those of run `r`. The run of a thread block's
+/// tiles is followed by that of its rows.
+__device__ void write_segments(const Context& c) {
+  const int run = static_cast<int>(threadIdx.x);
+  count_segments(c, run);
   auto* const segments =
       reinterpret_cast<ColumnsSegment*>(static_cast<char*>(c.p.workspace) + c.w.segments);
-  int at = block;
-  next += c.w.blocks;
+  const bool has_tiles = run < c.tile_blocks;
+  const int block = has_tiles ? run : run - c.tile_blocks;
+  if (block >= c.w.blocks) return;
+  const int count = run < c.runs ? c.shared.segments[run] : 0;
+  const bool follows = !has_tiles && block < c.tile_blocks && c.shared.segments[block] > 0;
   if (count == 0) {
+    if (has_tiles || follows) return;
     ColumnsSegment none{};
     none.next = -1;
-    segments[at] = none;
+    segments[block] = none;
+    return;
   }
-  for_each_segment(c, begin, end, [&](const Unit& unit, int x, int length) {
-    ColumnsSegment segment = segment_of(c, {unit, x, length, block, blocks});
-    segment.next = x + length < end ? next : -1;
+  const int rows = has_tiles ? c.tile_blocks + block : c.runs;  // the run after this one
+  const int after = rows < c.runs && c.shared.segments[rows] > 0 ? c.shared.next[rows] : -1;
+  int next = c.shared.next[run];
+  int at = follows ? next++ : block;
+  const int end = c.shared.bound[run + 1];
+  for_each_segment(c, c.shared.bound[run], end, [&](const Unit& unit, int x, int length) {
+    ColumnsSegment segment = segment_of(c, {unit, x, length, run});
+    segment.next = x + length < end ? next : after;
     segments[at] = segment;
     at = next++;
   });
@@ -189,22 +239,28 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Shared shared;
   auto* const slots = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.first_slots);
   const Entries entries{memory, memory + max_entries, memory + 2 * max_entries, slots};
-  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, {}, {}};
+  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, {}, {}, 0, 0, 0};
   // The counters return to 0 by themselves, but their number depends on the limits.
   auto* const counters = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.counters);
-  for (int i = static_cast<int>(threadIdx.x); i < w.max_items; i += kThreads) counters[i] = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < w.max_slots; i += kThreads) counters[i] = 0;
   list_entries(c);
+  if (threadIdx.x == 0) {
+    const int members = min(c.num_members, max(0, c.num_entries - c.num_tiles));
+    *reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.members) =
+        members * p.limits.num_kv_heads;
+  }
   find_costs(c);
   if (p.fixed_parts) {
     c.part_slabs = choose_part_slabs(c);
     number_slots(c);
   }
-  const int blocks = choose_blocks(c);
-  for (int block = static_cast<int>(threadIdx.x); block <= blocks; block += kThreads) {
-    shared.bound[block] = c.total == 0 ? 0 : choose_bound(c, block, blocks);
+  c.blocks = choose_blocks(c);
+  choose_tile_blocks(c);
+  for (int run = static_cast<int>(threadIdx.x); run <= c.runs; run += kThreads) {
+    shared.bound[run] = c.total == 0 ? 0 : choose_bound(c, run);
   }
   __syncthreads();
-  write_segments(c, blocks);
+  write_segments(c);
 }
 
 /// Checks whether `p` can be scheduled.

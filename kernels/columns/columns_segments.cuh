@@ -13,10 +13,10 @@ __device__ inline int first_slab(const Context& c, const Unit& unit) {
   return first_seen(c.p, load_row(c.p, c.entries.row[unit.entry])) / c.shape.slab_tokens;
 }
 
-/// Returns the thread block that has unit `x`.
-__device__ inline int block_of(const Context& c, int blocks, int x) {
+/// Returns the run that has unit `x`.
+__device__ inline int run_of(const Context& c, int x) {
   int low = 0;
-  int high = blocks;
+  int high = c.runs;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     if (c.shared.bound[middle] <= x) {
@@ -35,45 +35,44 @@ struct Parts {
 };
 
 /// Returns the place of the parts of an item of `slabs` units from `start`. Without fixed parts, a
-/// thread block has one part of an item, and results are numbered by thread block: a block has at
-/// most two, of the item that it begins with and of the one that it ends with. The result of an
-/// item that is not cut is at `whole`.
-__device__ inline Parts parts_at(const Context& c, int blocks, int start, int slabs, int whole) {
-  const int first = block_of(c, blocks, start);
-  const int last = block_of(c, blocks, start + slabs - 1);
+/// run has one part of an item, and results are numbered by run: a run has at most two, of the item
+/// that it begins with and of the one that it ends with. The result of an item that is not cut is
+/// at `whole`.
+__device__ inline Parts parts_at(const Context& c, int start, int slabs, int whole) {
+  const int first = run_of(c, start);
+  const int last = run_of(c, start + slabs - 1);
   if (first == last) return {whole, 1};
   const int slot = c.shared.first_cut[first + 1] - 1;
   return {slot * c.shape.columns, c.shared.first_cut[last] - slot + 1};
 }
 
-/// A run of units of one item in a thread block: `length` units from `unit`, which is number `x`.
-struct Run {
+/// A part of an item in run `run`: `length` units from `unit`, which is number `x`.
+struct Part {
   Unit unit;
   int x;
   int length;
-  int block;
-  int blocks;
+  int run;
 
   __device__ int item_start() const { return x - unit.slab; }
 };
 
-/// Returns the first row of the result of a run, whose item has these parts.
-__device__ inline int partial_of(const Context& c, const Run& run, const Parts& parts) {
+/// Returns the first row of the result of a part, whose item has these parts.
+__device__ inline int partial_of(const Context& c, const Part& part, const Parts& parts) {
   if (parts.count == 1) return parts.row;
   const int* const cut = c.shared.first_cut;
-  return (run.unit.slab > 0 ? cut[run.block] : cut[run.block + 1] - 1) * c.shape.columns;
+  return (part.unit.slab > 0 ? cut[part.run] : cut[part.run + 1] - 1) * c.shape.columns;
 }
 
-/// Writes what to do when an item is complete, if the run is the item's first.
-__device__ inline void write_item(const Context& c, const Run& run, int index,
+/// Writes what to do when an item is complete, if the part is the item's first.
+__device__ inline void write_item(const Context& c, const Part& part, int index,
                                   const ColumnsItem& item) {
-  if (run.unit.slab > 0) return;
+  if (part.unit.slab > 0) return;
   reinterpret_cast<ColumnsItem*>(static_cast<char*>(c.p.workspace) + c.w.items)[index] = item;
 }
 
-/// Returns the segment of a run of a row that is no member.
-__device__ inline ColumnsSegment row_segment(const Context& c, const Run& run) {
-  const Unit& unit = run.unit;
+/// Returns the segment of a part of a row that is no member.
+__device__ inline ColumnsSegment row_segment(const Context& c, const Part& its) {
+  const Unit& unit = its.unit;
   const int row = c.entries.row[unit.entry];
   const ColumnsRow r = load_row(c.p, row);
   const int groups = items_of(c, r) / c.p.limits.num_kv_heads;
@@ -97,14 +96,14 @@ __device__ inline ColumnsSegment row_segment(const Context& c, const Run& run) {
     parts.row = slot * c.shape.columns;
     if (parts.count > 1) segment.partial = parts.row + part * c.shape.columns;
   } else {
-    parts = parts_at(c, run.blocks, run.item_start(), unit.slabs, -1);
-    segment.partial = partial_of(c, run, parts);
+    parts = parts_at(c, its.item_start(), unit.slabs, -1);
+    segment.partial = partial_of(c, its, parts);
   }
   if (parts.count == 1) return segment;
   segment.item = parts.row / c.shape.columns;
   segment.arrivals = parts.count;
   const int first_column = segment.column_group * c.shape.columns;
-  write_item(c, run, segment.item,
+  write_item(c, its, segment.item,
              {.q_begin = r.q_begin,
               .head = segment.head,
               .first_column = first_column,
@@ -115,57 +114,43 @@ __device__ inline ColumnsSegment row_segment(const Context& c, const Run& run) {
 }
 
 /// Returns the place of the partial results of a tile for a KV head.
-__device__ inline Parts tile_parts(const Context& c, int index, int head, int blocks) {
+__device__ inline Parts tile_parts(const Context& c, int index, int head) {
   const PrefixTile& tile = c.tile(index);
   const int tokens = tile.end_token - tile.first_token;
   const int first = c.w.max_slots * c.shape.columns +
                     (c.w.max_shared_tokens + tile.first_token) * c.p.limits.num_q_heads;
   const int slabs = c.entries.slabs[index];
-  return parts_at(c, blocks, c.entries.first_unit[index] + head * slabs, slabs,
+  return parts_at(c, c.entries.first_unit[index] + head * slabs, slabs,
                   first + head * tokens * c.group());
 }
 
-/// Returns the number of the first item of a member, or of a tile.
-__device__ inline int member_item(const Context& c, int member) {
-  return c.w.max_slots + member * c.p.limits.num_kv_heads;
-}
-__device__ inline int tile_item(const Context& c, int tile) {
-  return member_item(c, c.p.limits.shared_rows + tile);
-}
-
-/// Returns the segment of a run of a tile.
-__device__ inline ColumnsSegment tile_segment(const Context& c, const Run& run) {
-  const int index = run.unit.entry;
+/// Returns the segment of a part of a tile.
+__device__ inline ColumnsSegment tile_segment(const Context& c, const Part& its) {
+  const int index = its.unit.entry;
   const PrefixTile& tile = c.tile(index);
-  const Parts parts = tile_parts(c, index, run.unit.item, run.blocks);
+  const Parts parts = tile_parts(c, index, its.unit.item);
   ColumnsSegment segment{};
   segment.table_row = tile.table_row;
-  segment.head = run.unit.item;
+  segment.head = its.unit.item;
   segment.q_begin = tile.first_token;
   segment.seq_len = tile.shared_tokens;
   segment.columns = (tile.end_token - tile.first_token) * c.group();
-  segment.first_token = run.unit.slab * c.shape.slab_tokens;
-  segment.partial = partial_of(c, run, parts);
-  segment.item = tile_item(c, index) + segment.head;
-  segment.arrivals = parts.count;
-  write_item(c, run, segment.item,
-             {.head = segment.head,
-              .first_item = member_item(c, tile.first_member) + segment.head,
-              .num_members = tile.end_member - tile.first_member});
+  segment.first_token = its.unit.slab * c.shape.slab_tokens;
+  segment.partial = partial_of(c, its, parts);
   return segment;
 }
 
-/// Returns the segment of a run of a member: its tokens after the shared ones.
-__device__ inline ColumnsSegment member_segment(const Context& c, const Run& run) {
-  const int index = run.unit.entry - c.num_tiles;
+/// Returns the segment of a part of a member: its tokens after the shared ones.
+__device__ inline ColumnsSegment member_segment(const Context& c, const Part& its) {
+  const int index = its.unit.entry - c.num_tiles;
   const PrefixMember& member = c.member(index);
   const PrefixTile& tile = c.tile(member.tile);
   const ColumnsRow r = load_row(c.p, member.row);
-  const int head = run.unit.item;
+  const int head = its.unit.item;
   const int whole = c.w.max_slots * c.shape.columns + member.first_token * c.p.limits.num_q_heads +
                     head * r.q_len * c.group();
-  const Parts parts = parts_at(c, run.blocks, run.item_start(), run.unit.slabs, whole);
-  const Parts prefix = tile_parts(c, member.tile, head, run.blocks);
+  const Parts parts = parts_at(c, its.item_start(), its.unit.slabs, whole);
+  const Parts prefix = tile_parts(c, member.tile, head);
   ColumnsSegment segment{};
   segment.table_row = table_row_of(c.p, member.row);
   segment.head = head;
@@ -173,30 +158,27 @@ __device__ inline ColumnsSegment member_segment(const Context& c, const Run& run
   segment.q_len = r.q_len;
   segment.seq_len = r.seq_len;
   segment.columns = r.q_len * c.group();
-  segment.first_token = tile.shared_tokens + run.unit.slab * c.shape.slab_tokens;
+  segment.first_token = tile.shared_tokens + its.unit.slab * c.shape.slab_tokens;
   segment.first_seen = tile.shared_tokens;
-  segment.partial = partial_of(c, run, parts);
-  segment.item = member_item(c, index) + head;
-  segment.arrivals = parts.count + 1;
-  write_item(c, run, segment.item,
+  segment.partial = partial_of(c, its, parts);
+  write_item(c, its, c.w.max_slots + index * c.p.limits.num_kv_heads + head,
              {.q_begin = r.q_begin,
               .head = head,
               .columns = segment.columns,
               .own_row = parts.row,
               .own_parts = parts.count,
               .prefix_row = prefix.row + (member.first_token - tile.first_token) * c.group(),
-              .prefix_parts = prefix.count,
-              .arrivals = segment.arrivals});
+              .prefix_parts = prefix.count});
   return segment;
 }
 
-/// Returns the segment of a run.
-__device__ inline ColumnsSegment segment_of(const Context& c, const Run& run) {
-  const int entry = run.unit.entry;
-  ColumnsSegment segment = entry < c.num_tiles                   ? tile_segment(c, run)
-                           : entry < c.num_tiles + c.num_members ? member_segment(c, run)
-                                                                 : row_segment(c, run);
-  segment.slabs = run.length;
+/// Returns the segment of a part.
+__device__ inline ColumnsSegment segment_of(const Context& c, const Part& its) {
+  const int entry = its.unit.entry;
+  ColumnsSegment segment = entry < c.num_tiles                   ? tile_segment(c, its)
+                           : entry < c.num_tiles + c.num_members ? member_segment(c, its)
+                                                                 : row_segment(c, its);
+  segment.slabs = its.length;
   return segment;
 }
 

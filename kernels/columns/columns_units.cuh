@@ -21,7 +21,9 @@ inline constexpr int kThreads = 1024;
 inline constexpr int kWarps = kThreads / 32;
 using Scan = cub::BlockScan<int, kThreads>;
 using Reduce = cub::BlockReduce<long long, kThreads>;
-static_assert(kMaxColumnsBlocks <= kThreads);
+/// Runs of neighbouring units that thread blocks have: one each, or with prefixes two.
+inline constexpr int kMaxRuns = 2 * kMaxColumnsBlocks;
+static_assert(kMaxRuns <= kThreads);
 
 /// What the schedule keeps of each entry: in dynamic shared memory, and the rest in the workspace.
 struct Entries {
@@ -36,8 +38,10 @@ struct Shared {
     Scan::TempStorage scan;
     Reduce::TempStorage reduce;
   } scratch;
-  int bound[kMaxColumnsBlocks + 1];      // first unit of a thread block
-  int first_cut[kMaxColumnsBlocks + 1];  // parts of cut items before a thread block
+  int bound[kMaxRuns + 1];      // first unit of a run
+  int first_cut[kMaxRuns + 1];  // parts of cut items before a run
+  int segments[kMaxRuns];       // of a run
+  int next[kMaxRuns];           // number of the first segment of a run that begins no thread block
   int cost[kWarps];
   long long slots;
 };
@@ -58,6 +62,9 @@ struct Context {
   int part_slabs;    // of a fixed part; 0: parts are not fixed
   int end_unit[3];   // of tiles, of members, and of other rows: one past the last
   int unit_cost[3];  // of theirs
+  int blocks;        // thread blocks that get units
+  int tile_blocks;   // the first ones: those that get units of tiles
+  int runs;          // of all thread blocks; first those of tiles
 
   __device__ const PrefixTile& tile(int i) const {
     return reinterpret_cast<const PrefixTile*>(plan_at(plan.tiles))[i];

@@ -29,11 +29,19 @@ inline constexpr std::int32_t kMaxColumnsBlocks = 512;
 /// Tokens of a fixed part, rounded down to whole slabs.
 inline constexpr std::int32_t kFixedPartTokens = 2048;
 
+/// The kinds of instances of a head_dim.
+enum class ColumnsKind : std::uint8_t {
+  narrow,  ///< two thread blocks of 64 columns a multiprocessor
+  shared,  ///< as narrow, for rows with prefixes; head_dim is at most 128
+  wide,    ///< one thread block of 128 columns; for rows with prefixes too
+};
+
 /// Chooses the launch shape. Two thread blocks of 64 columns keep about 96 KiB of copies in flight
 /// on a multiprocessor: more delays the stores at the end of a part, less leaves the memory idle.
 /// One block of 128 columns has nothing beside it at its ends and keeps about twice as many. With
 /// head_dim 256, the queries take shared memory too.
-constexpr ColumnsShape columns_shape(std::int32_t head_dim, bool is_wide) noexcept {
+constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) noexcept {
+  const bool is_wide = kind == ColumnsKind::wide;
   switch (head_dim) {
     case 64: return is_wide ? ColumnsShape{128, 128, 6, 1} : ColumnsShape{64, 96, 2, 2};
     case 80: return is_wide ? ColumnsShape{128, 96, 6, 1} : ColumnsShape{64, 80, 2, 2};
@@ -49,10 +57,22 @@ constexpr bool has_wide_columns(const ColumnsLimits& limits) noexcept {
   return limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > 64;
 }
 
-/// Returns the launch shape for `limits`. Rows that share a prefix fill wide thread blocks
-/// together.
+/// Returns whether rows that share a prefix get wide thread blocks in any case. Two narrow ones on
+/// a multiprocessor hide the begin and end of each other's parts, and one can have a part of the
+/// prefix, which is bound by products, beside the other's own tokens; but large heads take all
+/// their registers.
+constexpr bool has_wide_prefixes(std::int32_t head_dim) noexcept { return head_dim > 128; }
+
+/// Returns the kind of instance for `limits`.
+constexpr ColumnsKind columns_kind(const ColumnsLimits& limits) noexcept {
+  if (has_wide_columns(limits)) return ColumnsKind::wide;
+  if (limits.shared_rows == 0) return ColumnsKind::narrow;
+  return has_wide_prefixes(limits.head_dim) ? ColumnsKind::wide : ColumnsKind::shared;
+}
+
+/// Returns the launch shape for `limits`.
 constexpr ColumnsShape columns_shape(const ColumnsLimits& limits) noexcept {
-  return columns_shape(limits.head_dim, has_wide_columns(limits) || limits.shared_rows > 0);
+  return columns_shape(limits.head_dim, columns_kind(limits));
 }
 
 /// What a thread block does at a time: slabs of one row, KV head and column group. A column group
@@ -74,37 +94,35 @@ struct alignas(16) ColumnsSegment {
   std::int32_t first_seen;    ///< first token that a query token sees, because of the window
   std::int32_t partial;   ///< first row of the partial result of this part; -1: the item has one
                           ///< part, and its columns are written to out
-  std::int32_t item;      ///< index of the ColumnsItem and counter of an item with parts
-  std::int32_t arrivals;  ///< that the counter waits for
+  std::int32_t item;      ///< with arrivals: index of the ColumnsItem and its counter
+  std::int32_t arrivals;  ///< that the counter waits for; 0: the item has one part, or a kernel
+                          ///< that follows combines it
   std::int32_t next;      ///< next segment of this thread block; -1: none
   std::int32_t unused[2];
 };
 static_assert(sizeof(ColumnsSegment) == 64);
 
-/// What to do when all parts of an item have arrived. The columns of a row are combined from the
+/// What to do when all parts of an item are complete. The columns of a row are combined from the
 /// parts of its prefix, then its own. Part i begins at row i * columns of a thread block after the
-/// first one. The last part of a tile arrives at the items of the tile's members.
+/// first one.
 struct alignas(16) ColumnsItem {
   std::int32_t q_begin;       ///< first query token of the row
   std::int32_t head;          ///< KV head
   std::int32_t first_column;  ///< of the row
-  std::int32_t columns;       ///< from there on; of a tile: 0
+  std::int32_t columns;       ///< from there on
   std::int32_t own_row;       ///< first row of the item's own partial results
   std::int32_t own_parts;
   std::int32_t prefix_row;  ///< first row of the columns' partial results of the prefix
   std::int32_t prefix_parts;
-  std::int32_t arrivals;     ///< of an item of a row: what its counter waits for
-  std::int32_t first_item;   ///< of a tile: that of the first member for this head
-  std::int32_t num_members;  ///< of a tile; the next one's item is num_kv_heads further
-  std::int32_t unused;
 };
-static_assert(sizeof(ColumnsItem) == 48);
+static_assert(sizeof(ColumnsItem) == 32);
 
 /// The offsets of the arrays of a workspace, in bytes. The items of rows with a prefix come after
-/// max_slots others, by member and KV head, then those of tiles. The rows of partial results are
-/// those of all slots, then the members' own, by query token and query head, then the tiles'.
+/// max_slots others, by member and KV head. The rows of partial results are those of all slots,
+/// then the members' own, by query token and query head, then the tiles'.
 struct ColumnsWorkspace {
-  std::int64_t counters;     ///< int32 [max_items] parts arrived; the schedule zeroes them
+  std::int64_t counters;     ///< int32 [max_slots] parts arrived; the schedule zeroes them
+  std::int64_t members;      ///< int32 number of items of rows with a prefix
   std::int64_t items;        ///< ColumnsItem [max_items]; of a cut item: at its first slot
   std::int64_t max_sum;      ///< float2 [max_partials] running maximum and sum
   std::int64_t outputs;      ///< float [max_partials, head_dim] unnormalised outputs
@@ -113,7 +131,7 @@ struct ColumnsWorkspace {
   std::int64_t bytes;        ///< size of the whole workspace
   std::int32_t blocks;       ///< thread blocks of a launch
   std::int32_t max_slots;    ///< partial results of a thread block's columns
-  std::int32_t max_items;    ///< with counters
+  std::int32_t max_items;
   std::int32_t max_shared_tokens;  ///< most query tokens of all members
 };
 
@@ -135,7 +153,8 @@ constexpr std::int32_t max_shared_tokens(const ColumnsLimits& limits) noexcept {
   return limits.shared_rows * std::min(limits.q_len, 4);
 }
 
-/// Lays out a workspace. Without fixed parts, a thread block begins and ends with a part at most.
+/// Lays out a workspace. Without fixed parts, a run of a thread block begins and ends with a part
+/// at most.
 inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept {
   const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
   const ColumnsShape shape = columns_shape(limits);
@@ -148,8 +167,10 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   ColumnsWorkspace w{};
   w.blocks = limits.num_sms * shape.per_sm;
   w.max_shared_tokens = max_shared_tokens(limits);
-  const std::int64_t slots = std::max<std::int64_t>(2 * w.blocks, fixed);
-  const std::int64_t items = slots + 2 * limits.shared_rows * heads;
+  // With prefixes, it has two runs of parts: of prefixes, and of rows.
+  const std::int64_t runs = limits.shared_rows > 0 ? 2 : 1;
+  const std::int64_t slots = std::max<std::int64_t>(2 * runs * w.blocks, fixed);
+  const std::int64_t items = slots + limits.shared_rows * heads;
   const std::int64_t partials =
       slots * shape.columns + 2 * std::int64_t{w.max_shared_tokens} * limits.num_q_heads;
   const std::int64_t segments =
@@ -157,7 +178,8 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   w.max_slots = static_cast<std::int32_t>(slots);
   w.max_items = static_cast<std::int32_t>(items);
   w.counters = 0;
-  w.items = align(items * 4);
+  w.members = align(slots * 4);
+  w.items = w.members + 256;
   w.max_sum = align(w.items + items * static_cast<std::int64_t>(sizeof(ColumnsItem)));
   w.outputs = align(w.max_sum + partials * 8);
   w.first_slots = align(w.outputs + partials * limits.head_dim * 4);

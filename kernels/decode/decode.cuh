@@ -285,6 +285,8 @@ struct Kernel {
   __device__ void merge_warps(const WorkItem& item) const;
   __device__ void store_partial(std::int64_t slot, bool of_group, int column, int dim,
                                 float maximum, float sum, float4 o) const;
+  template <int kAtOnce>
+  __device__ void combine_by(const WorkItem& item, const Partials& from, bool is_group) const;
   __device__ void combine(const WorkItem& item, const Partials& from, bool is_group) const;
   __device__ void write_output(const WorkItem& item, int column, int dim, float maximum, float sum,
                                float4 o) const;

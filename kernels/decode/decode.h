@@ -18,7 +18,8 @@
 ///
 /// With fixed parts, the bits of a row do not depend on the other rows of the batch, on its place,
 /// or on limits.max_rows, as long as the rows have no more tokens together than
-/// limits.fixed_tokens. A part has about 1,024 tokens, and a row has at most 32 parts.
+/// limits.fixed_tokens. A part has 256 to 1,024 tokens, by head_dim, the KV heads and the length of
+/// the row; a row has at most 32 or 64 parts.
 
 #include "kernels/decode/decode_limits.h"
 #include "kernels/params.h"

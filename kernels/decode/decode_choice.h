@@ -43,9 +43,21 @@ struct CutShape {
 
 /// How rows are cut.
 struct PartLength {
-  std::int32_t units;  ///< most units of a part, whole rounds
-  bool is_fixed;       ///< rows of more than kMaxFixedParts such parts get longer ones
+  std::int32_t units;            ///< most units of a part, whole rounds
+  bool is_fixed;                 ///< rows of more than most_parts such parts get longer ones
+  std::int32_t short_row = 0;    ///< units of the longest short row; only with fixed parts
+  std::int32_t short_units = 0;  ///< most units of a part of a short row, whole rounds
+  std::int32_t most_parts = 32;  ///< of a row, with fixed parts
 };
+
+/// Returns how rows are cut with fixed parts.
+inline PartLength fixed_length(const DecodeLimits& limits) noexcept {
+  const FixedParts parts =
+      fixed_parts(limits.head_dim, std::int64_t{limits.num_kv_heads} * column_chunks(limits));
+  return {fixed_part_units(limits, parts.tokens), true,
+          parts.short_row / unit_tokens(limits.kv_dtype),
+          fixed_part_units(limits, parts.short_tokens), parts.most_parts};
+}
 
 /// The cut of a row: into `parts` parts of `units` units, the last of which may have fewer.
 struct RowCut {
@@ -57,8 +69,9 @@ struct RowCut {
 KVARENA_HOST_DEVICE constexpr std::int32_t part_units(const PartLength& length, std::int32_t warps,
                                                       std::int32_t count) noexcept {
   if (!length.is_fixed) return length.units;
-  const std::int32_t least = divide_up(divide_up(count, kMaxFixedParts), warps) * warps;
-  return least > length.units ? least : length.units;
+  const std::int32_t units = count <= length.short_row ? length.short_units : length.units;
+  const std::int32_t least = divide_up(divide_up(count, length.most_parts), warps) * warps;
+  return least > units ? least : units;
 }
 
 /// Cuts a row of `count` units. An empty row has one empty part, which writes zeros. A skipped row
@@ -66,8 +79,9 @@ KVARENA_HOST_DEVICE constexpr std::int32_t part_units(const PartLength& length, 
 KVARENA_HOST_DEVICE constexpr RowCut cut_row(const PartLength& length, std::int32_t warps,
                                              std::int32_t count) noexcept {
   if (count == kSkippedRow) return {0, 0};
-  if (count <= length.units) return {1, length.units};
+  if (!length.is_fixed && count <= length.units) return {1, length.units};
   const std::int32_t most = part_units(length, warps, count);
+  if (count <= most) return {1, most};
   const std::int32_t parts = divide_up(count, most);
   // Not more than `most`, which is a multiple of `warps`.
   return {parts, divide_up(divide_up(count, parts), warps) * warps};

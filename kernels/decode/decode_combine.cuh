@@ -92,12 +92,12 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::merge_warps(const Work
 
 /// Combines the partial results `from` of an item. Stores the output, or with `is_group` the result
 /// of the group that begins at `from.first`. An element is four dims of a column. With many
-/// results, several lanes share an element. The order depends on the shape alone.
+/// results, several lanes share an element. The order depends on the shape and their number alone.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine(const WorkItem& item,
-                                                                  const Partials& from,
-                                                                  bool is_group) const {
-  constexpr int kAtOnce = 8;
+template <int kAtOnce>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine_by(const WorkItem& item,
+                                                                     const Partials& from,
+                                                                     bool is_group) const {
   int lanes = 1;
   while (lanes < 32 && lanes * kAtOnce < from.count) lanes *= 2;
   const int stride = W * 32 / lanes;
@@ -160,6 +160,18 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine(const WorkItem
   }
 }
 
+/// Combines the partial results `from` of an item. With one thread block a multiprocessor,
+/// registers suffice to load all parts of a group at once.
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine(const WorkItem& item,
+                                                                  const Partials& from,
+                                                                  bool is_group) const {
+  if constexpr (D == 128 && W == 8) {
+    if (from.count > 8) return combine_by<16>(item, from, is_group);
+  }
+  combine_by<8>(item, from, is_group);
+}
+
 /// Counts an arrival. Returns, to all threads, whether it is the last of `expected`; the counter is
 /// 0 again then. What this thread block has stored is visible to the block that is last.
 template <class T, class S, int D, int W, class Mode>
@@ -167,10 +179,14 @@ __device__ __forceinline__ bool Kernel<T, S, D, W, Mode>::is_last_of(int* arrive
                                                                      int expected) const {
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    shared.is_last = atomicAdd(arrived, 1) == expected - 1;
+    int before;
+    // One operation that releases and acquires costs half of one between two fences.
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(arrived)
+                 : "memory");
+    shared.is_last = before == expected - 1;
     if (shared.is_last) *arrived = 0;
-    __threadfence();
   }
   __syncthreads();
   return shared.is_last;

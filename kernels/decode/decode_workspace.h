@@ -58,10 +58,24 @@ struct DecodeShape {
   std::int32_t per_sm;
 };
 
-/// Most fixed parts of a row. A longer row gets longer parts.
-inline constexpr std::int32_t kMaxFixedParts = 32;
-/// Tokens of a fixed part, rounded up to a unit for each warp.
-inline constexpr std::int32_t kFixedDecodePartTokens = 1024;
+/// How rows are cut with fixed parts: by their own length, the heads and head_dim alone. Short
+/// parts make a row that is alone faster and a full batch slower. The numbers are those with which
+/// no batch of docs/benchmarks.md that fills the device is more than 10 % slower than without fixed
+/// parts.
+struct FixedParts {
+  std::int32_t short_row;     ///< tokens of the longest short row
+  std::int32_t short_tokens;  ///< most of a part of a short row
+  std::int32_t tokens;        ///< most of a part of another row
+  std::int32_t most_parts;    ///< of a row; a longer row gets longer parts
+};
+inline FixedParts fixed_parts(std::int32_t head_dim, std::int64_t heads) noexcept {
+  switch (head_dim) {
+    case 64: return {1024, 1024, 512, 32};
+    case 96: return {0, 768, 768, 32};
+    case 128: return heads >= 4 ? FixedParts{1024, 256, 512, 32} : FixedParts{8192, 1024, 512, 64};
+    default: return {0, 1024, 1024, 32};
+  }
+}
 
 /// Chooses the launch shape: eight to sixteen warps on a multiprocessor, as many as registers
 /// allow, in two or four thread blocks whose starts and ends overlap. With head_dim 128 and few
@@ -109,10 +123,10 @@ struct DecodeWorkspace {
   std::int32_t chunks;     ///< column chunks of a KV head
 };
 
-/// Returns the units of a fixed part.
-inline std::int32_t fixed_part_units(const DecodeLimits& limits) noexcept {
+/// Returns the units of a part of `tokens` tokens, rounded up to one for each warp.
+inline std::int32_t fixed_part_units(const DecodeLimits& limits, std::int32_t tokens) noexcept {
   const std::int32_t warps = decode_shape(limits).warps;
-  const std::int32_t units = kFixedDecodePartTokens / unit_tokens(limits.kv_dtype);
+  const std::int32_t units = tokens / unit_tokens(limits.kv_dtype);
   return (units + warps - 1) / warps * warps;
 }
 
@@ -122,12 +136,18 @@ inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
       static_cast<std::int64_t>(limits.num_kv_heads) * column_chunks(limits);
   const DecodeShape shape = decode_shape(limits);
   // A row is split until there are kMaxWaves thread blocks for each place. Each row has at least
-  // one part. A row of n tokens has at most n / part_tokens + 1 fixed parts.
+  // one part. A row of n tokens has at most n / part_tokens + 1 fixed parts; a short one has at
+  // most so many more.
   const std::int64_t waves =
       static_cast<std::int64_t>(limits.num_sms) * shape.per_sm * kMaxWaves / per_row + 1;
+  const FixedParts fixed = fixed_parts(limits.head_dim, per_row);
   const std::int64_t part_tokens =
-      std::int64_t{fixed_part_units(limits)} * unit_tokens(limits.kv_dtype);
-  const std::int64_t split = std::max(waves, limits.fixed_tokens / part_tokens);
+      std::int64_t{fixed_part_units(limits, fixed.tokens)} * unit_tokens(limits.kv_dtype);
+  const std::int64_t more =
+      fixed.short_tokens < fixed.tokens ? (fixed.short_row - 1) / fixed.short_tokens : 0;
+  const std::int64_t cut =
+      limits.fixed_tokens == 0 ? 0 : limits.fixed_tokens / part_tokens + limits.max_rows * more;
+  const std::int64_t split = std::max(waves, cut);
   DecodeWorkspace w{};
   w.max_parts = static_cast<std::int32_t>(limits.max_rows + split);
   const std::int64_t slots = w.max_parts * per_row;

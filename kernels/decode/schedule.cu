@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Extent extent = extent_of(c, own);
   const PartLength length =
       p.fixed_parts ? choose_fixed_length(c, own) : choose_length(c, own, extent);
-  const Sizes sizes{length, part_units(length, shape.warps, extent.longest)};
+  const int longest_part = max(length.units, part_units(length, shape.warps, extent.longest));
+  const Sizes sizes{length, max(longest_part, length.short_units)};
   const Rank own_rank = rank_of(c, own, sizes);
   if (!c.is_one_tile()) begin_classes(c, own, own_rank, sizes);
   for_each_tile(c, own, [&](const Row& row, int base) {
@@ -194,9 +195,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-/// Returns the thread blocks of a launch: one for each 256 parts, at most 8.
+/// Returns the thread blocks of a launch: one for each 256 parts, at most 32.
 int blocks_for(const DecodeWorkspace& workspace) noexcept {
-  return std::clamp((workspace.max_parts + 255) / 256, 1, 8);
+  return std::clamp((workspace.max_parts + 255) / 256, 1, 32);
 }
 
 /// Checks whether `p` can be scheduled.
@@ -233,7 +234,7 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
                      .per_sm = shape.per_sm,
                      .places = limits.num_sms * shape.per_sm,
                      .heads = limits.num_kv_heads * workspace.chunks};
-  decode_schedule::Limits most{.fixed_units = fixed_part_units(limits), .most_parts = {}};
+  decode_schedule::Limits most{.fixed = fixed_length(limits), .most_parts = {}};
   for (int wave = 0; wave < kMaxWaves; ++wave)
     most.most_parts[wave] = parts_of_waves(cut, wave + 1);
   auto* const kernel = shape.warps == 4   ? write_schedule<4>

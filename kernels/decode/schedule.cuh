@@ -70,7 +70,7 @@ struct Shared {
 
 /// Numbers that the host computes, because divisions are slow on the device.
 struct Limits {
-  int fixed_units;            // of a fixed part
+  PartLength fixed;           // of fixed parts
   int most_parts[kMaxWaves];  // of so many waves
 };
 

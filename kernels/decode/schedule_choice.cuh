@@ -23,7 +23,7 @@ __device__ inline std::int64_t block_sum(Shared& shared, std::int64_t value) {
 
 /// Chooses the length of fixed parts: always the same, unless the parts do not fit the workspace.
 __device__ inline PartLength choose_fixed_length(const Context& c, const Row& own) {
-  PartLength length{c.limits.fixed_units, true};
+  PartLength length = c.limits.fixed;
   std::int64_t parts = 0;
   std::int64_t units = 0;
   std::int64_t rows = 0;
@@ -36,7 +36,10 @@ __device__ inline PartLength choose_fixed_length(const Context& c, const Row& ow
   const std::int64_t room = max(std::int64_t{1}, c.w.max_parts - block_sum(c.shared, rows));
   const std::int64_t least = block_sum(c.shared, units) / room + 1;
   const int units_of_part = static_cast<int>(min(least, std::int64_t{1} << 28));
-  length.units = divide_up(units_of_part, c.shape.warps) * c.shape.warps;
+  // More than usual, so that the length tells which way rows were cut.
+  const int units_of_more = length.units + c.shape.warps;
+  length.units = max(divide_up(units_of_part, c.shape.warps) * c.shape.warps, units_of_more);
+  length.short_row = length.short_units = 0;
   return length;
 }
 

@@ -233,18 +233,21 @@ void BlockTables::Impl::Groups::fill_blocks(const Group& group, Table& table, st
 }
 
 /// Adds tokens to a sequence whose tables have room for them. They are tokens `first` and later of
-/// the call.
-void BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count, std::int64_t first,
-                                     std::size_t row) noexcept {
+/// the call. Returns the number of tables of which a mirror lacks blocks.
+std::int32_t BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count, std::int64_t first,
+                                             std::size_t row) noexcept {
   const std::span<Table> its = tables_of(s.id);
+  std::int32_t num_changed = 0;
   std::int32_t room = std::numeric_limits<std::int32_t>::max();
   for (std::size_t g = 0; g < size(); ++g) {
     std::int64_t* slot = slots.data() + static_cast<std::int64_t>(g) * t.num_new_tokens + first;
+    Table& table = its[g];
     if (!list[g].grows()) {
       std::fill_n(slot, count, -1);
+      num_changed += list[g].is_cross && table.mirrored < table.tree.num_entries ? 1 : 0;
       continue;
     }
-    Table& table = its[g];
+    num_changed += table.mirrored * list[g].block_size < s.length + count ? 1 : 0;
     if (count <= table.room) [[likely]] {
       for (std::int64_t i = 0; i < count; ++i) *slot++ = table.next_slot++;
       table.room -= static_cast<std::int32_t>(count);
@@ -256,6 +259,7 @@ void BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count, std::int64
   if (states) room = std::min(room, states->step(s, count, row));
   s.length += static_cast<std::int32_t>(count);
   s.room = room;
+  return num_changed;
 }
 
 template <class Demands>
@@ -273,12 +277,13 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
     Sequence& s = *t.sequences.find(its.id(i));
     t.grown[i] = {its.id(i), s.length};
     if (states && its.tokens(i) > 1) states->take_marks(s, its.tokens(i));
-    fill(s, its.tokens(i), first, i);
+    const std::int32_t num_changed = fill(s, its.tokens(i), first, i);
     first += its.tokens(i);
     if (!t.report_rows) continue;
     t.rows[i] = {.slot = static_cast<std::int32_t>(slot_of(its.id(i))),
                  .length_tokens = s.length,
-                 .num_new_tokens = static_cast<std::int32_t>(its.tokens(i))};
+                 .num_new_tokens = static_cast<std::int32_t>(its.tokens(i)),
+                 .num_changed_blocks = num_changed};
   }
   t.copies_ever += num_copies;
   t.num_grown = its.size();

@@ -204,7 +204,8 @@ struct BlockTables::Impl::Groups {
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
-  void fill(Sequence& sequence, std::int64_t count, std::int64_t first, std::size_t row) noexcept;
+  std::int32_t fill(Sequence& sequence, std::int64_t count, std::int64_t first,
+                    std::size_t row) noexcept;
   void fill_blocks(const Group& group, Table& table, std::int64_t position, std::int64_t count,
                    std::int64_t* slot) noexcept;
 

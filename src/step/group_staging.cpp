@@ -58,12 +58,23 @@ std::int32_t GroupStaging::entries_of(const Part& part, std::int32_t num_blocks)
   return static_cast<std::int32_t>((num_blocks + of_chunk - 1) / of_chunk * padded);
 }
 
+/// Notes a row of which no table changed.
+void GroupStaging::pass_table(const BlockTables& tables, const AppendedRow& row, std::size_t index,
+                              std::size_t number) noexcept {
+  Part& part = parts_[number];
+  std::int32_t tokens = row.length_tokens;
+  if (part.table.kind == PagedKind::cross) {
+    tokens = tables.table_changes(row.slot, static_cast<std::int32_t>(number)).num_tokens;
+  }
+  part.lengths[index] = tokens;
+  for_each_row(part.table, tokens, row.num_new_tokens, [&](const GroupRow&) { ++part.num_rows; });
+}
+
 /// Collects what changed in one table of a row. A chunk without new tokens is not sent: its blocks
 /// stay changed until a later step comes back to it, or releases it.
-Status GroupStaging::collect_table(BlockTables& tables, const AppendedRow& row, std::size_t index,
-                                   std::size_t number) {
+Status GroupStaging::collect_table(const TableChanges& its, const AppendedRow& row,
+                                   std::size_t index, std::size_t number) {
   Part& part = parts_[number];
-  const TableChanges its = tables.table_changes(row.slot, static_cast<std::int32_t>(number));
   part.lengths[index] = its.num_tokens;
   const std::int32_t first_row = part.num_rows;
   std::int32_t first_sent = its.num_blocks;
@@ -89,11 +100,35 @@ Status GroupStaging::collect_table(BlockTables& tables, const AppendedRow& row, 
                         Option::max_batch_blocks, static_cast<std::uint64_t>(row.slot));
 }
 
-/// Collects the changes of all rows in the parts of the group that begins with part `first`, and
-/// gives each sequence a region when it has none or has outgrown it.
+/// Collects the changes of a row in the parts first .. end - 1 of a group, and gives its sequence a
+/// region when it has none or has outgrown it.
+Status GroupStaging::collect_row(BlockTables& tables, const AppendedRow& row, std::size_t index,
+                                 std::size_t first, std::size_t end) {
+  TableRegions& regions = regions_[group_of(first)];
+  const auto slot = static_cast<std::uint64_t>(row.slot);
+  TableChanges changes = tables.table_changes(row.slot, static_cast<std::int32_t>(first));
+  const std::int32_t entries = entries_of(parts_[first], changes.num_blocks);
+  const std::int32_t most = parts_[first].shape.max_blocks_a_row;
+  if (entries > most) {
+    return limit_exceeded(Resource::block, static_cast<std::uint64_t>(entries),
+                          static_cast<std::uint64_t>(most), Option::max_sequence_tokens, slot);
+  }
+  const bool is_placed = regions.fits(row.slot, entries);
+  if (!is_placed) regions.place(row.slot, entries);
+  for (std::size_t part = first; part < end; ++part) {
+    const auto number = static_cast<std::int32_t>(part);
+    if (!is_placed) tables.unmirror(row.slot, number, 0);
+    if (!is_placed || part > first) changes = tables.table_changes(row.slot, number);
+    if (Status s = collect_table(changes, row, index, part); !s) return s;
+  }
+  return {};
+}
+
+/// Collects the changes of all rows in the parts of the group that begins with part `first`. Rows
+/// without changes are passed quickly.
 Status GroupStaging::collect_rows(BlockTables& tables, std::span<const AppendedRow> rows,
                                   std::size_t first) {
-  TableRegions& regions = regions_[group_of(first)];
+  const TableRegions& regions = regions_[group_of(first)];
   std::size_t end = first;
   for (; end < parts_.size() && parts_[end].group == parts_[first].group; ++end) {
     parts_[end].num_changes = parts_[end].num_sent = 0;
@@ -107,23 +142,10 @@ Status GroupStaging::collect_rows(BlockTables& tables, std::span<const AppendedR
                             static_cast<std::uint64_t>(max_sequences_), Option::max_sequences,
                             static_cast<std::uint64_t>(slot));
     }
-    const std::int32_t blocks =
-        tables.table_changes(slot, static_cast<std::int32_t>(first)).num_blocks;
-    const std::int32_t entries = entries_of(parts_[first], blocks);
-    const std::int32_t most = parts_[first].shape.max_blocks_a_row;
-    if (entries > most) {
-      return limit_exceeded(Resource::block, static_cast<std::uint64_t>(entries),
-                            static_cast<std::uint64_t>(most), Option::max_sequence_tokens,
-                            static_cast<std::uint64_t>(slot));
-    }
-    if (!regions.fits(slot, entries)) {
-      regions.place(slot, entries);
-      for (std::size_t part = first; part < end; ++part) {
-        tables.unmirror(slot, static_cast<std::int32_t>(part), 0);
-      }
-    }
-    for (std::size_t part = first; part < end; ++part) {
-      if (Status s = collect_table(tables, rows[i], i, part); !s) return s;
+    if (rows[i].num_changed_blocks == 0 && !lacks_more_ && regions.has(slot)) [[likely]] {
+      for (std::size_t part = first; part < end; ++part) pass_table(tables, rows[i], i, part);
+    } else if (Status s = collect_row(tables, rows[i], i, first, end); !s) {
+      return s;
     }
   }
   return {};
@@ -137,6 +159,7 @@ Status GroupStaging::collect_group(BlockTables& tables, std::span<const Appended
   const std::uint64_t before = regions.num_restarts();
   Status status = collect_rows(tables, rows, first);
   if (!status || regions.num_restarts() == before) return status;
+  lacks_more_ = true;
   const std::uint64_t restarted = regions.num_restarts();
   status = collect_rows(tables, rows, first);
   if (!status || regions.num_restarts() == restarted) return status;
@@ -194,14 +217,19 @@ void GroupStaging::write(BlockTables& tables, const AppendResult& appended,
 
 Status GroupStaging::stage(BlockTables& tables, const AppendResult& appended) {
   if (is_staged_) withdraw(tables);
-  if (Status status = check_counts(appended); !status) return status;
-  for (std::size_t part = 0; part < parts_.size(); ++part) {
+  Status status = check_counts(appended);
+  for (std::size_t part = 0; part < parts_.size() && status; ++part) {
     if (part > 0 && group_of(part) == group_of(part - 1)) continue;
-    if (Status status = collect_group(tables, appended.rows, part); !status) return status;
+    status = collect_group(tables, appended.rows, part);
+  }
+  if (!status) {
+    lacks_more_ = true;
+    return status;
   }
   ++serial_;
   for (std::size_t part = 0; part < parts_.size(); ++part) write(tables, appended, part);
   is_staged_ = true;
+  lacks_more_ = false;
   return {};
 }
 
@@ -226,6 +254,7 @@ void GroupStaging::unmirror_sent(BlockTables& tables) noexcept {
     }
     part.num_sent = 0;
   }
+  lacks_more_ = true;
 }
 
 void GroupStaging::withdraw(BlockTables& tables) noexcept {
@@ -247,6 +276,7 @@ void GroupStaging::resync(BlockTables& tables, std::uint64_t taken_serial) noexc
       tables.unmirror(slot, static_cast<std::int32_t>(number), 0);
     }
   }
+  lacks_more_ = true;
   launched_serial_ = taken_serial;
 }
 

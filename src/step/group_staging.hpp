@@ -48,6 +48,10 @@ class GroupStaging {
   std::int32_t num_rows(std::size_t part) const noexcept { return parts_[part].num_rows; }
   /// The copies on write of that step in a part.
   std::int32_t num_copies(std::size_t part) const noexcept { return parts_[part].num_copies; }
+  /// The number of times that all regions of the part's group were dropped.
+  std::uint64_t num_restarts(std::size_t part) const noexcept {
+    return regions_[group_of(part)].num_restarts();
+  }
   /// The tokens of row `row` of that step's batch in a part: in a cross group the encoder's.
   std::int32_t num_tokens(std::size_t part, std::size_t row) const noexcept {
     return parts_[part].lengths[row];
@@ -96,8 +100,12 @@ class GroupStaging {
   std::int32_t entries_of(const Part& part, std::int32_t num_blocks) const noexcept;
   Status collect_group(BlockTables& tables, std::span<const AppendedRow> rows, std::size_t first);
   Status collect_rows(BlockTables& tables, std::span<const AppendedRow> rows, std::size_t first);
-  Status collect_table(BlockTables& tables, const AppendedRow& row, std::size_t index,
+  Status collect_row(BlockTables& tables, const AppendedRow& row, std::size_t index,
+                     std::size_t first, std::size_t end);
+  Status collect_table(const TableChanges& changes, const AppendedRow& row, std::size_t index,
                        std::size_t part);
+  void pass_table(const BlockTables& tables, const AppendedRow& row, std::size_t index,
+                  std::size_t part) noexcept;
   void write(BlockTables& tables, const AppendResult& appended, std::size_t part) noexcept;
   void unmirror_sent(BlockTables& tables) noexcept;
 
@@ -109,6 +117,7 @@ class GroupStaging {
   std::uint64_t serial_ = 0;           // issued last
   std::uint64_t launched_serial_ = 0;  // of the last launched step
   bool is_staged_ = false;             // whether the slot holds a step
+  bool lacks_more_ = false;  // whether the mirror may lack more than the last append reported
 };
 
 }  // namespace kvarena

@@ -163,8 +163,8 @@ class ColumnsProblem {
 };
 
 inline std::size_t ColumnsProblem::counter_bytes() const {
-  const std::int64_t items = kernels::columns_workspace(params.limits).max_items;
-  return size(items * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  const std::int64_t counters = kernels::columns_workspace(params.limits).max_slots;
+  return size(counters * static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 
 /// Equal counts of query tokens are given without offsets.

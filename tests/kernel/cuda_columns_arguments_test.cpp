@@ -86,7 +86,11 @@ TEST(CudaColumnsArguments, OfSharedRowsNameWhatIsWrong) {
   limits.shared_rows = 4;
   EXPECT_GT(kernels::shared_prefixes_bytes(limits), 0);
   EXPECT_GT(kernels::columns_workspace_bytes(limits), alone);
-  EXPECT_EQ(kernels::columns_shape(limits).columns, 128);
+  for (const std::int32_t head_dim : {64, 80, 96, 128, 192, 256}) {
+    ColumnsLimits its = limits;
+    its.head_dim = head_dim;
+    EXPECT_EQ(kernels::columns_shape(its).columns, head_dim <= 128 ? 64 : 128);
+  }
   for (const std::int32_t rows : {-1, 5}) {
     limits.shared_rows = rows;
     EXPECT_EQ(kernels::columns_workspace_bytes(limits), 0);

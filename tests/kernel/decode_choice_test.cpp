@@ -152,7 +152,12 @@ TEST(DecodeChoice, PartsCoverARowAndNoneIsEmpty) {
   for (int round = 0; round < 20000; ++round) {
     const std::int32_t warps = 4 + 2 * static_cast<std::int32_t>(random() % 3);
     const bool is_fixed = random() % 2 == 0;
-    const PartLength length{warps * (1 + static_cast<std::int32_t>(random() % 40)), is_fixed};
+    PartLength length{warps * (1 + static_cast<std::int32_t>(random() % 40)), is_fixed};
+    if (is_fixed && random() % 2 == 0) {
+      length.short_row = static_cast<std::int32_t>(random() % 100);
+      length.short_units = warps * (1 + static_cast<std::int32_t>(random() % 40));
+      length.most_parts = 64;
+    }
     const std::int32_t bits = static_cast<std::int32_t>(random() % 28);
     const auto count = static_cast<std::int32_t>(1 + random() % (1U << bits));
     const RowCut cut = kernels::cut_row(length, warps, count);
@@ -161,7 +166,7 @@ TEST(DecodeChoice, PartsCoverARowAndNoneIsEmpty) {
     ASSERT_LT(std::int64_t{cut.parts - 1} * cut.units, count);
     ASSERT_LE(cut.units, kernels::part_units(length, warps, count));
     if (is_fixed) {
-      ASSERT_LE(cut.parts, kernels::kMaxFixedParts);
+      ASSERT_LE(cut.parts, length.most_parts);
     }
     const std::int32_t longest = kernels::part_units(length, warps, count);
     const std::int32_t size_class = kernels::size_class_of(count, cut, longest);
@@ -171,7 +176,7 @@ TEST(DecodeChoice, PartsCoverARowAndNoneIsEmpty) {
   EXPECT_EQ(kernels::cut_row({8, false}, 8, kernels::kSkippedRow).parts, 0);
   EXPECT_EQ(kernels::cut_row({8, false}, 8, 0).parts, 1);
   const PartLength fixed{64, true};
-  EXPECT_EQ(kernels::cut_row(fixed, 8, kMaxUnits).parts, kernels::kMaxFixedParts);
+  EXPECT_EQ(kernels::cut_row(fixed, 8, kMaxUnits).parts, fixed.most_parts);
 }
 
 // The workspace has room for what the schedule chooses.
@@ -203,7 +208,7 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
     }
     limits.fixed_tokens = std::accumulate(units.begin(), units.end(), std::int64_t{0}) * 16;
     if (limits.fixed_tokens == 0) continue;
-    const PartLength fixed{kernels::fixed_part_units(limits), true};
+    const PartLength fixed = kernels::fixed_length(limits);
     ASSERT_LE(parts_of(fixed, kernels::decode_shape(limits).warps),
               kernels::decode_workspace(limits).max_parts);
   }
@@ -218,14 +223,18 @@ TEST(DecodeChoice, FixedPartsDoNotDependOnTheNumberOfRows) {
     limits.fixed_tokens = 1 << 20;
     limits.max_rows = 1;
     const kernels::DecodeShape shape = kernels::decode_shape(limits);
-    const std::int32_t units = kernels::fixed_part_units(limits);
-    EXPECT_EQ(units % shape.warps, 0);
-    EXPECT_NEAR(units * 16, 1024, 64);
+    const PartLength length = kernels::fixed_length(limits);
+    EXPECT_EQ(length.units % shape.warps, 0);
+    EXPECT_EQ(length.short_units % shape.warps, 0);
+    EXPECT_GE(length.units * 16, 512);
     for (std::int32_t rows = 1; rows < 5000; rows += 1 + rows / 8) {
       limits.max_rows = rows;
       EXPECT_EQ(kernels::decode_shape(limits).warps, shape.warps);
       EXPECT_EQ(kernels::decode_shape(limits).per_sm, shape.per_sm);
-      EXPECT_EQ(kernels::fixed_part_units(limits), units);
+      const PartLength its = kernels::fixed_length(limits);
+      EXPECT_EQ(its.units, length.units);
+      EXPECT_EQ(its.short_row, length.short_row);
+      EXPECT_EQ(its.short_units, length.short_units);
     }
   }
 }

@@ -77,11 +77,18 @@ inline std::vector<ScheduledRow> rows_of(const ScheduleCase& c) {
 
 /// The parts of a step when a part has at most `part_units` units.
 inline std::vector<kernels::DecodePart> parts_of(const ScheduleCase& c, std::int32_t part_units) {
-  const kernels::PartLength length{part_units, c.fixed_parts};
+  kernels::PartLength length{part_units, false};
+  if (c.fixed_parts) {
+    length = kernels::fixed_length(c.limits);
+    if (part_units != length.units) {  // the parts did not fit
+      length.units = part_units;
+      length.short_row = length.short_units = 0;
+    }
+  }
   const std::int32_t warps = kernels::decode_shape(c.limits).warps;
   const std::int32_t max_parts = kernels::decode_workspace(c.limits).max_parts;
   std::vector<ScheduledRow> rows = rows_of(c);
-  std::int32_t longest = part_units;
+  std::int32_t longest = std::max(part_units, length.short_units);
   for (const ScheduledRow& r : rows) {
     longest = std::max(longest, kernels::part_units(length, warps, r.count));
   }

@@ -94,7 +94,8 @@ struct AppendedRow {
   std::int32_t slot = 0;  ///< the sequence's place among the sequences, the same for its whole life
   std::int32_t length_tokens = 0;       ///< tokens, with the new ones
   std::int32_t num_new_tokens = 0;      ///< how many of the last tokens are new
-  std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot); 0 with groups
+  std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot); with groups the
+                                        ///< number of tables of which the mirror lacks blocks
 };
 
 /// The changes of an append. The spans are valid until the next mutating call.

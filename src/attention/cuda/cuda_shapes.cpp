@@ -95,13 +95,15 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
   const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0;
   const std::int32_t sharers = shares ? std::min(rows, shape.max_shared_rows) : 0;
   const std::int32_t shared_rows = rows <= kernels::kMaxColumnsRows - sharers ? sharers : 0;
-  const bool is_wide = shared_rows > 0 || std::int64_t{tokens} * group > kNarrowColumns;
+  const std::int32_t head_dim = shape.kv.key.head_dim;
+  const bool is_wide = (shared_rows > 0 && kernels::has_wide_prefixes(head_dim)) ||
+                       std::int64_t{tokens} * group > kNarrowColumns;
   const std::int32_t most = (is_wide ? kWideColumns : kNarrowColumns) / group;
   kernels::ColumnsLimits limits{.max_rows = rows,
                                 .q_len = std::clamp(most, 1, kMaxTreeTokens),
                                 .num_q_heads = shape.num_q_heads,
                                 .num_kv_heads = shape.kv.key.num_heads,
-                                .head_dim = shape.kv.key.head_dim,
+                                .head_dim = head_dim,
                                 .num_sms = shape.num_sms,
                                 .kv_dtype = shape.kv.key.dtype,
                                 .fixed_tokens = shape.batch_invariant_tokens,
@@ -177,8 +179,12 @@ std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept
 
 std::int64_t prefixes_bytes(const AttentionShape& shape, std::int32_t rows) noexcept {
   if (!takes_columns(shape)) return 0;
-  const kernels::ColumnsLimits limits = columns_limits(shape, rows, 1, true);
-  return limits.shared_rows > 0 ? kernels::shared_prefixes_bytes(limits) : 0;
+  std::int64_t bytes = 0;
+  for (const std::int32_t tokens : {1, kWideColumns}) {
+    const kernels::ColumnsLimits limits = columns_limits(shape, rows, tokens, true);
+    if (limits.shared_rows > 0) bytes = std::max(bytes, kernels::shared_prefixes_bytes(limits));
+  }
+  return bytes;
 }
 
 std::int64_t shared_bytes(const AttentionShape& shape, std::int32_t rows) noexcept {

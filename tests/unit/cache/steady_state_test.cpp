@@ -186,8 +186,10 @@ TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {
   }
 }
 
-TEST(SteadyState, StepsWithGroupsAllocateNothing) {
-  const auto device = test::make_device(DeviceKind::host);
+TEST_P(SteadyStateOn, StepsWithGroupsAllocateNothing) {
+  KVARENA_NEEDS_DEVICE(GetParam());
+  const auto device = test::make_device(GetParam());
+  ASSERT_NE(device, nullptr);
   const std::array<GroupLayer, 1> full{{{0}}};
   const std::array<GroupLayer, 2> window{{{1}, {2, 1}}};
   const std::array<LayerGroup, 2> groups{
@@ -201,23 +203,21 @@ TEST(SteadyState, StepsWithGroupsAllocateNothing) {
                                             .num_threads = 2,
                                             .groups = groups})
                       .value();
-  std::vector<float> memory(static_cast<std::size_t>(2 * kHeads * kDim), 1.0F);
-  std::vector<float> out(memory.size());
+  const Buffers buffers(*device);
   SequenceId id = cache.create_sequence().value();
   const auto step = [&]() -> Status {
     if (Status s = cache.begin_step(); !s) return s;
     const AppendDemand demand{id, 2};
     if (Status s = cache.append(std::span(&demand, 1)).status(); !s) return s;
     for (std::int32_t layer = 0; layer < 3; ++layer) {
-      const WriteKvArgs kv{
-          .layer = layer, .key = memory.data(), .value = memory.data(), .dtype = DType::f32};
+      const WriteKvArgs kv{layer, buffers.in.data(), buffers.in.data(), DType::f32};
       if (layer != 2) {
         if (Status s = cache.write_kv(kv); !s) return s;
       }
       if (Status s = cache.attend({.layer = layer,
-                                   .q = memory.data(),
+                                   .q = buffers.in.data(),
                                    .q_dtype = DType::f32,
-                                   .out = out.data(),
+                                   .out = buffers.out.data(),
                                    .out_dtype = DType::f32});
           !s) {
         return s;
@@ -225,12 +225,14 @@ TEST(SteadyState, StepsWithGroupsAllocateNothing) {
     }
     return cache.end_step();
   };
+  const MemoryBreakdown before = device->tracker().breakdown();
   Status status;
   const test::HeapCounter heap;
   for (int n = 0; n < 300 && status; ++n) status = step();
   if (status) status = cache.synchronize();
   EXPECT_EQ(heap.count(), 0);
   EXPECT_OK(status);
+  EXPECT_EQ(device->tracker().breakdown().allocations_ever, before.allocations_ever);
   EXPECT_OK(cache.check_invariants());
 }
 
