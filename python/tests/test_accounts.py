@@ -85,6 +85,11 @@ def test_the_cache_tells_how_it_is_used(cache):
     assert use.reuse_gap == kvarena.PrefixHistogram((1, 1) + (0,) * 15, 3)
     assert (use.ghost_references, use.ghost_sampled_ppm, len(use.ghosts)) == (5, 1_000_000, 16)
     assert kvarena.Ghost("tail_first", 2, 400_000) in use.ghosts
+    assert {(g.policy, g.half_pools) for g in use.ghosts} == {
+        (policy, size)
+        for policy in ("tail_first", "head_first", "fifo", "lfu")
+        for size in (1, 2, 4, 8)
+    }
     assert pickle.loads(pickle.dumps(use)) == use
     assert cache.prefix_snapshot() == (cache.prefix_stats(), use)
     cache.forget()

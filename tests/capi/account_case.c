@@ -190,12 +190,14 @@ void test_prefix_use(void) {
   CHECK(total(&use.lifetime) == 0 && use.ghost_references == 5);
   CHECK(use.num_ghosts == 16 && use.ghost_sampled_ppm == 1000000);
   bool found = false;
+  int64_t sizes = 0;
   for (int64_t i = 0; i < use.num_ghosts; ++i) {
+    sizes += use.ghosts[i].half_pools;
     if (use.ghosts[i].policy != KVARENA_TAIL_FIRST || use.ghosts[i].half_pools != 2) continue;
     CHECK(use.ghosts[i].hits_ppm == 400000);  // two of five
     found = true;
   }
-  CHECK(found);
+  CHECK(found && sizes == 4 * (1 + 2 + 4 + 8));
   EXPECT_OK(kvarena_prefix_forget_all(s.cache));
   EXPECT_OK(kvarena_prefix_ask_use(s.cache, &use));
   CHECK(total(&use.lifetime) == 3 && total(&use.idle) == 0);
