@@ -290,9 +290,10 @@ void PrefixCache::cut(const Owner& owner, std::int64_t length, bool unpublishes)
   c.known = static_cast<std::int32_t>(length);
 }
 
+/// It gives up while its chain is whole: what is not published ends the chain.
 void PrefixCache::end(const Owner& owner) noexcept {
-  abort_written(owner);
   give_up(owner);
+  abort_written(owner);
   accounts_.count_sequence(account_of(owner.slot), -1);
   chains_[owner.slot] = {};
 }

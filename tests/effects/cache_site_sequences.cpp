@@ -99,6 +99,7 @@ void CacheSite::reserve_capacity(const Numbers& n) {
   const Sequence* sequence = pick(sequences_, n[0]);
   if (sequence == nullptr) return;
   const auto tokens = static_cast<std::int64_t>(sequence->words.size() + n[1] % 32);
+  end_floor(sequence->salt);
   const Status status =
       guarded("reserve_capacity", [&] { return cache_.reserve_capacity(sequence->id, tokens); });
   if (status) story_.tell(site_, "sequence ", sequence->name, " reserves capacity for ", tokens);

@@ -88,9 +88,11 @@ void VisibleState::look_at_standing(const BlockManager& manager, const BlockTabl
     }
   }
   if (with_blocks) {
-    const std::int64_t cached = (has_cached ? s.evictable : 0) + (has_floors ? s.referenced : 0);
-    seen_.insert(seen_.end(), {s.free + cached, has_floors ? 0 : s.referenced, s.fenced,
-                               has_cached ? 0 : s.evictable, s.reserved});
+    // A block that a floor let go is cached, or only fenced.
+    const std::int64_t kept = has_floors ? s.referenced + s.fenced : 0;
+    const std::int64_t cached = has_cached ? s.evictable : 0;
+    seen_.insert(seen_.end(), {s.free + cached + kept, has_floors ? 0 : s.referenced,
+                               has_floors ? 0 : s.fenced, s.evictable - cached, s.reserved});
   }
 }
 

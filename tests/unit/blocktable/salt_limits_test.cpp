@@ -135,6 +135,16 @@ TEST_F(SaltLimitsTest, AFloorDoesNotGoForWhatWorkStillReads) {
   EXPECT_OK(tables().destroy(large));
 }
 
+TEST_F(SaltLimitsTest, AFloorKeepsASequenceThatEndsInAStep) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  const SequenceId id = computed(tokens(9), 1);
+  append_rest(id, tokens(13));  // the third block is registered, and not published
+  EXPECT_OK(tables().destroy(id));
+  EXPECT_EQ(figures(1).registered, 2);
+  EXPECT_EQ(figures(1).kept, 2);
+  expect_whole();
+}
+
 TEST_F(SaltLimitsTest, AFloorFollowsItsLimits) {
   EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
   cache(tokens(13), 1);
