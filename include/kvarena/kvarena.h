@@ -272,8 +272,16 @@ typedef enum kvarena_prefix_removal {
   KVARENA_REMOVED_WITH_PARENT = 1,  ///< a block before it went
   KVARENA_REMOVED_FORGOTTEN = 2,    ///< the engine forgot it
   KVARENA_REMOVED_ABORTED = 3,      ///< cut, undone or ended before it was published
-  KVARENA_REMOVED_LOST = 4          ///< others took it
+  KVARENA_REMOVED_LOST = 4,         ///< others took it
+  KVARENA_REMOVED_OVER_CAP = 5      ///< a newer block of its salt took its place
 } kvarena_prefix_removal;
+
+/// What has happened to a block that can be found.
+typedef enum kvarena_prefix_event_kind {
+  KVARENA_PREFIX_STORED = 0,   ///< it was published
+  KVARENA_PREFIX_REMOVED = 1,  ///< it cannot be found any more
+  KVARENA_PREFIX_CLEARED = 2   ///< all blocks have gone at once
+} kvarena_prefix_event_kind;
 
 /// What an allocation is for.
 typedef enum kvarena_purpose {
@@ -543,6 +551,27 @@ typedef struct kvarena_operation {
 /// Receives each mutating call after it has ended, on the thread that made it.
 typedef void (*kvarena_operation_function)(void* user, const kvarena_operation* operation);
 
+// ---- events of a prefix cache -------------------------------------------------------------------
+
+/// One event. The events since create, or since the last KVARENA_PREFIX_CLEARED, are enough to
+/// rebuild elsewhere which prefixes are cached. Arrays are borrowed for the call.
+typedef struct kvarena_prefix_event {
+  uint64_t struct_size;        ///< of the library's struct
+  uint64_t number;             ///< 1, 2, 3 ... without a gap
+  uint64_t salt;               ///< stored: the tenant
+  const int32_t* tokens;       ///< [num_tokens] stored: of the block
+  uint64_t num_tokens;         ///< stored: the block size; else 0
+  const uint64_t* extra_keys;  ///< [num_extra_keys] stored: those that begin in the block
+  uint64_t num_extra_keys;     ///< entries of `extra_keys`
+  int32_t kind;                ///< kvarena_prefix_event_kind
+  int32_t removal;             ///< removed: kvarena_prefix_removal
+  int32_t block;               ///< the block, which has this name until it is removed; cleared: -1
+  int32_t parent;              ///< stored: the block before it, which may be stored later; -1: none
+} kvarena_prefix_event;
+
+/// Receives each event within the call that makes it, on the thread of that call.
+typedef void (*kvarena_prefix_event_function)(void* user, const kvarena_prefix_event* event);
+
 // ---- cache --------------------------------------------------------------------------------------
 
 /// The tokens of a sequence that a group of layers keeps.
@@ -655,6 +684,11 @@ typedef struct kvarena_cache_options {
                              ///< kvarena_prefix_stop; 0: one for each 16 blocks, at least 64
   uint64_t prefix_key_low;   ///< the key of the hash, for runs that can be repeated
   uint64_t prefix_key_high;  ///< its other half; both 0: drawn at create
+  int32_t prefix_accounts;   ///< salts that may have an account at a time, 0 .. 2^20; not 0: each
+                             ///< block costs 12 bytes more
+  int32_t prefix_ghost_blocks;  ///< ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts
+  kvarena_prefix_event_function prefix_events;  ///< told what is stored and removed; NULL: nobody
+  void* prefix_events_user;                     ///< its first argument
 } kvarena_cache_options;
 
 /// The memory that a cache takes.
@@ -751,6 +785,8 @@ typedef struct kvarena_sequence_info {
   int32_t import_state;       ///< kvarena_import_state
   int32_t reserved;           ///< 0
   int64_t known_tokens;       ///< leading tokens whose values the prefix cache was told
+  int64_t registered_blocks;  ///< leading blocks that the prefix cache knows
+  int64_t published_blocks;   ///< of these, those that others can find
 } kvarena_sequence_info;
 
 /// Creates an empty sequence, or with a prefix cache and tokens one that begins with their longest
@@ -893,6 +929,11 @@ KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_s
 /// The entries of the lists by reason in kvarena_prefix_stats.
 #define KVARENA_MAX_PREFIX_REASONS 16
 
+/// The entries of kvarena_prefix_histogram.
+#define KVARENA_PREFIX_BUCKETS 17
+/// The entries of the list in kvarena_prefix_use.
+#define KVARENA_MAX_GHOSTS 32
+
 /// The longest cached prefix of some tokens.
 typedef struct kvarena_prefix {
   uint64_t struct_size;     ///< sizeof(kvarena_prefix)
@@ -924,10 +965,60 @@ typedef struct kvarena_prefix_stats {
   uint64_t removals_by[KVARENA_MAX_PREFIX_REASONS];  ///< removals by kvarena_prefix_removal
 } kvarena_prefix_stats;
 
+/// Counts of times. Entry i counts those above 4^(i-1) and up to 4^i; the first one also 0, the
+/// last one all others too. Times are in registrations: the blocks that the cache has registered
+/// meanwhile, which need no clock.
+typedef struct kvarena_prefix_histogram {
+  uint64_t counts[KVARENA_PREFIX_BUCKETS];  ///< by entry
+  uint64_t sum;                             ///< of all times
+} kvarena_prefix_histogram;
+
+/// What a cache of another size or policy would find. Ghosts have only ids.
+typedef struct kvarena_ghost {
+  int32_t policy;      ///< kvarena_eviction
+  int32_t half_pools;  ///< its size in halves of the pool: 2 is as large as the pool
+  int64_t hits_ppm;    ///< hits of a million block references
+} kvarena_ghost;
+
+/// How a prefix cache is used, since create.
+typedef struct kvarena_prefix_use {
+  uint64_t struct_size;               ///< sizeof(kvarena_prefix_use)
+  kvarena_prefix_histogram lifetime;  ///< of blocks that could be found, until they go. Of a pool
+                                      ///< of more than 65,536 blocks each 16th is counted
+  kvarena_prefix_histogram idle;  ///< of an evicted block, since it was last registered or found
+  kvarena_prefix_histogram reuse_gap;  ///< of a block that is found, the same
+  int64_t ghost_sampled_ppm;           ///< of a million block ids, those that the ghosts see
+  uint64_t ghost_references;           ///< block references observed
+  int64_t num_ghosts;                  ///< used entries of `ghosts`; 0 without prefix_ghost_blocks
+  kvarena_ghost ghosts[KVARENA_MAX_GHOSTS];  ///< by policy and size
+} kvarena_prefix_use;
+
+/// Bounds of the blocks of one salt.
+typedef struct kvarena_salt_limits {
+  uint64_t struct_size;  ///< sizeof(kvarena_salt_limits)
+  int64_t floor_blocks;  ///< so many blocks, those that the salt gave up last, are never evicted
+                         ///< for others. They count as referenced by a holder "salt floor". The
+                         ///< salt's own sequences use them when they lack blocks, the oldest first
+  int64_t cap_blocks;    ///< at so many registered blocks a new one takes the place of the salt's
+                         ///< oldest that nobody uses. Blocks in use may exceed it. 0: none
+} kvarena_salt_limits;
+
+/// The account of a salt.
+typedef struct kvarena_salt_info {
+  uint64_t struct_size;  ///< sizeof(kvarena_salt_info)
+  int64_t registered;    ///< blocks that its sequences have registered
+  int64_t kept;          ///< of these, those that the floor keeps
+  int64_t sequences;     ///< that exist
+  int64_t floor_blocks;  ///< as set
+  int64_t cap_blocks;    ///< as set; 0: none
+} kvarena_salt_info;
+
 /// Returns the name of a kvarena_prefix_stop, such as "never_seen"; "unknown_stop" for others.
 KVARENA_API const char* kvarena_name_of_prefix_stop(int32_t stop);
 /// Returns the name of a kvarena_prefix_removal; "unknown_removal" for others.
 KVARENA_API const char* kvarena_name_of_prefix_removal(int32_t removal);
+/// Returns the name of a kvarena_prefix_event_kind; "unknown_event" for others.
+KVARENA_API const char* kvarena_name_of_prefix_event(int32_t kind);
 /// Finds the longest cached prefix of the prompt's tokens, under its salt and extra keys. Changes
 /// nothing. Returns invalid_argument (pointer, num_tokens, or the options of the keys). O(blocks).
 KVARENA_API kvarena_status kvarena_prefix_match(kvarena_cache* cache,
@@ -972,6 +1063,25 @@ KVARENA_API kvarena_status kvarena_prefix_forget_salt(kvarena_cache* cache, uint
 KVARENA_API kvarena_status kvarena_prefix_forget_all(kvarena_cache* cache);
 /// Reads the figures; all 0 without a prefix cache.
 KVARENA_API kvarena_status kvarena_prefix_ask(kvarena_cache* cache, kvarena_prefix_stats* stats);
+/// Reads how the prefix cache is used; all 0 without one.
+KVARENA_API kvarena_status kvarena_prefix_ask_use(kvarena_cache* cache, kvarena_prefix_use* use);
+/// Reads both as of the last publication. Either pointer may be NULL. Any thread.
+KVARENA_API kvarena_status kvarena_prefix_snapshot(kvarena_cache* cache,
+                                                   kvarena_prefix_stats* stats,
+                                                   kvarena_prefix_use* use);
+/// Bounds what the prefix cache keeps for a salt. Opens an account if the salt has none; blocks and
+/// sequences that exist then are not of the account. A lower floor lets blocks go at once; a higher
+/// one, and a lower cap, work from the next call on. `limits` NULL: none. Returns invalid_argument
+/// with the option floor_blocks or cap_blocks, exhausted (capacity, holder), or failed_precondition
+/// with the option max_accounts without prefix_accounts. O(1), and O(1) a block let go.
+KVARENA_API kvarena_status kvarena_salt_set_limits(kvarena_cache* cache, uint64_t salt,
+                                                   const kvarena_salt_limits* limits);
+/// Reads the account of a salt. Returns not_found (holder). O(1).
+KVARENA_API kvarena_status kvarena_salt_ask(kvarena_cache* cache, uint64_t salt,
+                                            kvarena_salt_info* info);
+/// Ends the account of a salt that has no registered blocks (kvarena_prefix_forget_salt) and no
+/// sequences. Returns not_found (holder), or failed_precondition (sequence). O(1).
+KVARENA_API kvarena_status kvarena_salt_close(kvarena_cache* cache, uint64_t salt);
 
 /// What a pin holds, and who holds it.
 typedef struct kvarena_pin_options {
@@ -1293,6 +1403,15 @@ typedef struct kvarena_holder_report {
 /// The length of kvarena_explanation's list of holders.
 #define KVARENA_MAX_LARGEST 8
 
+/// The length of kvarena_explanation's list of salts.
+#define KVARENA_MAX_SALTS 4
+
+/// Cached blocks of one salt.
+typedef struct kvarena_salt_share {
+  uint64_t salt;   ///< the tenant
+  int64_t blocks;  ///< evictable
+} kvarena_salt_share;
+
 /// Why a request fits or does not fit.
 typedef struct kvarena_explanation {
   uint64_t struct_size;                                ///< sizeof(kvarena_explanation)
@@ -1316,6 +1435,11 @@ typedef struct kvarena_explanation {
   kvarena_holder_report largest[KVARENA_MAX_LARGEST];  ///< the largest holders
   int64_t returning[KVARENA_MAX_LARGEST];  ///< blocks that come back when largest[0] .. largest[i]
                                            ///< release all that they hold; -1: unknown
+  int64_t num_salts;                       ///< used entries of `evictable_salts`
+  kvarena_salt_share evictable_salts[KVARENA_MAX_SALTS];  ///< what eviction would give, and from
+                                                          ///< whom: salts with an account, most
+                                                          ///< blocks first
+  int64_t evictable_of_others;  ///< evictable blocks of all others; 0 of a pool
 } kvarena_explanation;
 
 /// What is known of one block.
@@ -1327,6 +1451,8 @@ typedef struct kvarena_block_info {
   int32_t state;             ///< kvarena_block_state
   int32_t content;           ///< kvarena_block_content
   int32_t reserved;          ///< 0
+  int64_t priority;          ///< of the retention that is in force; 35: the usual one
+  int64_t expires_at;        ///< when the retention ends; 0: never
 } kvarena_block_info;
 
 /// K or V of one layer of a pool. In rows order, element (block, head, token, dim) lies at `base +
@@ -1501,6 +1627,8 @@ typedef struct kvarena_pool_options {
   const char* name;                ///< for logs and violations; NULL: none
   kvarena_operation_function log;  ///< receives every mutating call; NULL: none
   void* log_user;                  ///< its first argument
+  int32_t eviction;                ///< kvarena_eviction of published blocks that nobody holds
+  int32_t reserved;                ///< 0
 } kvarena_pool_options;
 
 /// The facts about a holder.
@@ -1577,6 +1705,13 @@ KVARENA_API kvarena_status kvarena_pool_free(kvarena_pool* pool, kvarena_holder 
 /// stale_handle, double_release, not_found or invalid_argument (content).
 KVARENA_API kvarena_status kvarena_pool_set_content(kvarena_pool* pool, int32_t block,
                                                     uint32_t generation, int32_t content);
+/// Says how long a published block should stay, as kvarena_sequence_set_retention does. Also
+/// returns failed_precondition (block) when it is not published, stale_handle or not_found (block).
+KVARENA_API kvarena_status kvarena_pool_set_retention(kvarena_pool* pool, int32_t block,
+                                                      uint32_t generation, int32_t priority,
+                                                      int64_t expires_at);
+/// As kvarena_prefix_advance_clock.
+KVARENA_API kvarena_status kvarena_pool_advance_clock(kvarena_pool* pool, int64_t now);
 /// Takes a block out of service, at once or when its last reference goes; `offline` (may be NULL)
 /// says whether it is offline now. Returns exhausted (reservation) or not_found (block).
 KVARENA_API kvarena_status kvarena_pool_quarantine(kvarena_pool* pool, int32_t block,

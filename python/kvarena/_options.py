@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvarena._records import Operation
+from kvarena._records import Operation, PrefixEvent
 
 
 @dataclass(kw_only=True)
@@ -74,6 +74,8 @@ class CacheOptions:
     )
     prefix_key_low: int = 0  #: the key of the hash, for runs that can be repeated
     prefix_key_high: int = 0  #: its other half; both 0: drawn at create
+    prefix_accounts: int = 0  #: salts that may have an account at a time, 0 .. 2^20; not 0: each block costs 12 bytes more
+    prefix_ghost_blocks: int = 0  #: ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts
     prefix_duplicates: str = (
         "duplicate"  #: or "share", "wait": when two sequences compute one block
     )
@@ -87,6 +89,9 @@ class CacheOptions:
     stream: Any = None  #: CUDA: of the first step; None: the cache creates one
     name: str | None = None  #: for logs, violations and health
     log: Callable[[Operation], None] | None = None  #: receives every mutating call
+    prefix_events: Callable[[PrefixEvent], None] | None = (
+        None  #: receives what the prefix cache stores and removes; must not call the cache
+    )
     groups: Sequence[LayerGroup] = ()  #: layers that keep different data, in one pool of pages
     checkpoint_every_tokens: int = 0  #: with groups of states: kept at multiples of this length; 0: 2,048; -1: only where the engine says so
     page_sequence_tokens: int = 0  #: with groups: the page is chosen for sequences of up to so many tokens; 0: max_sequence_tokens, or 131,072

@@ -24,6 +24,13 @@ class HolderReport(NamedTuple):
     deadline_ns: int  #: as registered
 
 
+class SaltShare(NamedTuple):
+    """Cached blocks of one salt."""
+
+    salt: int  #: the tenant
+    blocks: int  #: evictable
+
+
 class Explanation(NamedTuple):
     """Why a request fits or does not fit."""
 
@@ -47,6 +54,10 @@ class Explanation(NamedTuple):
     returning: tuple[
         int, ...
     ]  #: blocks that come back when largest[0] .. largest[i] end; -1: unknown
+    evictable_salts: tuple[
+        SaltShare, ...
+    ]  #: what eviction would give, and from whom: salts with an account, most blocks first
+    evictable_of_others: int  #: evictable blocks of all others; 0 of a pool
 
 
 class Stats(NamedTuple):
@@ -104,6 +115,8 @@ class SequenceInfo(NamedTuple):
     holder: int  #: the holder of its block references
     import_state: str  #: "none", "filling" or "failed"
     known_tokens: int  #: leading tokens whose values the prefix cache was told
+    registered_blocks: int  #: leading blocks that the prefix cache knows
+    published_blocks: int  #: of these, those that others can find
 
 
 class Prefix(NamedTuple):
@@ -114,7 +127,7 @@ class Prefix(NamedTuple):
     stop: str  #: why not more: "capped" (one token is left to compute), "less_than_a_block", "never_seen", "evicted", "other_salt", "other_extra_key" or "not_yet_published"
     removal: (
         str | None
-    )  #: stop "evicted": "evicted", "parent_removed", "forgotten", "aborted" or "lost"
+    )  #: stop "evicted": "evicted", "parent_removed", "forgotten", "aborted", "lost" or "over_cap"
     removal_serial: int  #: stop "evicted": the removal, as PrefixStats.removals counts them
     pending_block: int  #: stop "not_yet_published": the block that is waited for; else -1
 
@@ -136,6 +149,61 @@ class PrefixStats(NamedTuple):
     broken_chains: int  #: sequences that stopped to register blocks
     stops: dict[str, int]  #: queries by Prefix.stop
     removals_by: dict[str, int]  #: removals by Prefix.removal
+
+
+class PrefixHistogram(NamedTuple):
+    """Counts of times. A time is the number of blocks that the cache has registered meanwhile."""
+
+    counts: tuple[
+        int, ...
+    ]  #: entry i: times above 4**(i - 1) and up to 4**i; the first one also 0, the last one all others too
+    sum: int  #: of all times
+
+
+class Ghost(NamedTuple):
+    """What a cache of another size or policy would find."""
+
+    policy: str  #: as CacheOptions.eviction
+    half_pools: int  #: its size in halves of the pool: 2 is as large as the pool
+    hits_ppm: int  #: hits of a million block references
+
+
+class PrefixUse(NamedTuple):
+    """How a prefix cache is used, since create."""
+
+    lifetime: PrefixHistogram  #: of blocks that could be found, until they go
+    idle: PrefixHistogram  #: of an evicted block, since it was last registered or found
+    reuse_gap: PrefixHistogram  #: of a block that is found, the same
+    ghost_sampled_ppm: int  #: of a million block ids, those that the ghosts see
+    ghost_references: int  #: block references observed
+    ghosts: tuple[Ghost, ...]  #: by policy and size; none without CacheOptions.prefix_ghost_blocks
+
+
+class PrefixEvent(NamedTuple):
+    """What has happened to a block that can be found.
+
+    The events since create, or since the last "cleared", are enough to rebuild elsewhere which prefixes
+    are cached.
+    """
+
+    number: int  #: 1, 2, 3 ... without a gap
+    kind: str  #: "stored", "removed" or "cleared" (all blocks have gone at once)
+    block: int  #: the block, which has this name until it is removed; "cleared": -1
+    parent: int  #: "stored": the block before it, which may be stored later; -1: none
+    salt: int  #: "stored": the tenant
+    tokens: tuple[int, ...]  #: "stored": of the block
+    extra_keys: tuple[int, ...]  #: "stored": those that begin in the block
+    removal: str | None  #: "removed": why, as Prefix.removal
+
+
+class SaltInfo(NamedTuple):
+    """The account of a salt."""
+
+    registered: int  #: blocks that its sequences have registered
+    kept: int  #: of these, those that the floor keeps
+    sequences: int  #: that exist
+    floor_blocks: int  #: as set
+    cap_blocks: int  #: as set; 0: none
 
 
 class DeviceInfo(NamedTuple):
@@ -227,6 +295,8 @@ class BlockInfo(NamedTuple):
     claims: int  #: claims on its bytes; a holder may write in place when it is 1
     state: str  #: "free", "referenced", "fenced", "evictable" or "offline"
     content: str  #: "unwritten", "being_written", "published" or "failed"
+    priority: int  #: of the retention that is in force; 35: the usual one
+    expires_at: int  #: when the retention ends; 0: never
 
 
 class Operation(NamedTuple):

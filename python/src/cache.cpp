@@ -47,6 +47,12 @@ std::shared_ptr<Cache> create_cache(const std::shared_ptr<Device>& device, nb::h
     options.log = hear_operation;
     options.log_user = &cache->open->log;
   }
+  cache->open->events = given.attr("prefix_events");
+  require_function("prefix_events", cache->open->events);
+  if (!cache->open->events.is_none()) {
+    options.prefix_events = hear_event;
+    options.prefix_events_user = &cache->open->events;
+  }
   cache->device = device;
   check(without_gil(kvarena_cache_create, device->handle(), &options, &cache->open->handle),
         device->witness());
@@ -121,23 +127,27 @@ void leave(Cache& cache, nb::handle type, nb::handle, nb::handle) {
   }
 }
 
-/// The log is all that a cache refers to which can refer to the cache.
-int visit_log(PyObject* self, visitproc visit, void* arg) {
+/// Its functions are all that a cache refers to which can refer to the cache.
+int visit_functions(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
   const Cache& cache = *nb::inst_ptr<Cache>(self);
-  if (cache.open != nullptr) Py_VISIT(cache.open->log.ptr());
+  if (cache.open == nullptr) return 0;
+  Py_VISIT(cache.open->log.ptr());
+  Py_VISIT(cache.open->events.ptr());
   return 0;
 }
 
-int clear_log(PyObject* self) {
+int clear_functions(PyObject* self) {
   Cache& cache = *nb::inst_ptr<Cache>(self);
-  if (cache.open != nullptr) nb::object(std::move(cache.open->log)).reset();
+  if (cache.open == nullptr) return 0;
+  const nb::object log = std::move(cache.open->log);
+  const nb::object events = std::move(cache.open->events);
   return 0;
 }
 
-const PyType_Slot kCacheSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_log)},
-                                   {Py_tp_clear, reinterpret_cast<void*>(&clear_log)},
+const PyType_Slot kCacheSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_functions)},
+                                   {Py_tp_clear, reinterpret_cast<void*>(&clear_functions)},
                                    {0, nullptr}};
 
 void bind_options(nb::module_& module) {
@@ -165,9 +175,11 @@ CacheHandle::~CacheHandle() {
   if (handle != nullptr) without_gil(kvarena_cache_release, handle);
 }
 
-/// Who dropped the cache without close may be half gone, too: the log hears nothing more.
+/// Who dropped the cache without close may be half gone, too: its functions hear nothing more.
 Cache::~Cache() {
-  if (open != nullptr) open->log.reset();
+  if (open == nullptr) return;
+  open->log.reset();
+  open->events.reset();
 }
 
 nb::object Cache::memory_owner() const {
@@ -200,6 +212,7 @@ void Cache::close() {
   const auto completed = std::move(last->held);
   last->held.clear();
   last->log.reset();
+  last->events.reset();
 }
 
 LayerShape Cache::shape_of(std::int32_t layer) const {
@@ -240,6 +253,7 @@ void bind_cache(nb::module_& module) {
       .def("open_ticket", &open_ticket, nb::arg("stream") = nb::none())
       .def("retire", &retire, nb::arg("ticket"));
   bind_questions(cache);
+  bind_accounts(cache);
 }
 
 }  // namespace kvarena::python

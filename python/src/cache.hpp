@@ -19,6 +19,7 @@ namespace kvarena::python {
 struct CacheHandle {
   kvarena_cache* handle = nullptr;
   nb::object log;                            ///< receives operations; None or null: no one
+  nb::object events;                         ///< receives events of the prefix cache; the same
   std::deque<std::vector<nb::object>> held;  ///< of the last steps, newest last
 
   ~CacheHandle();
@@ -95,11 +96,17 @@ const Sequence* sequence_in(nb::handle object);
 /// urgency). Raises TypeError or ValueError with the index.
 void read_demands(const Cache& cache, nb::handle demands, std::vector<kvarena_demand>& rows);
 
-/// Reads the words and numbers of a kvarena.CacheOptions; not stream, name and log. Raises
+/// Reads the words and numbers of a kvarena.CacheOptions; not stream, name and functions. Raises
 /// TypeError or ValueError with the member's name.
 kvarena_cache_options read_cache_options(nb::handle options);
 
 /// Adds the questions to the class of caches.
 void bind_questions(nb::class_<Cache>& cache);
+/// Adds the accounts of salts, and what the prefix cache tells about its use.
+void bind_accounts(nb::class_<Cache>& cache);
+
+/// The event function of a cache whose user is the nb::object of a Python function: calls it with
+/// the kvarena.PrefixEvent. None or null: no one listens any more.
+void hear_event(void* user, const kvarena_prefix_event* event);
 
 }  // namespace kvarena::python

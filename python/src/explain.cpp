@@ -47,6 +47,15 @@ nb::object explanation_record(const kvarena_explanation& e) {
   values["fits"] = e.fits != 0;
   values["largest"] = nb::tuple(largest);
   values["returning"] = nb::tuple(returning);
+  nb::list salts;
+  for (std::int64_t i = 0; i < e.num_salts && i < KVARENA_MAX_SALTS; ++i) {
+    nb::dict share;
+    share["salt"] = e.evictable_salts[i].salt;
+    share["blocks"] = e.evictable_salts[i].blocks;
+    salts.append(make_record("SaltShare", share));
+  }
+  values["evictable_salts"] = nb::tuple(salts);
+  values["evictable_of_others"] = e.evictable_of_others;
   return make_record("Explanation", values);
 }
 
@@ -57,6 +66,8 @@ nb::object block_record(const kvarena_block_info& info) {
   values["claims"] = info.claims;
   values["state"] = nb::str(kBlockStates[info.state].data());
   values["content"] = nb::str(kContents[info.content].data());
+  values["priority"] = info.priority;
+  values["expires_at"] = info.expires_at;
   return make_record("BlockInfo", values);
 }
 

@@ -54,6 +54,7 @@ struct Limits {
   std::int64_t max_fence_entries;
   std::int32_t max_holders;
   std::int32_t max_open_tickets;
+  std::int32_t eviction;
 };
 
 std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std::string>& name,
@@ -66,6 +67,7 @@ std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std:
   options.max_fence_entries = limits.max_fence_entries;
   options.max_holders = limits.max_holders;
   options.max_open_tickets = limits.max_open_tickets;
+  options.eviction = limits.eviction;
   if (name) options.name = name->c_str();
   pool->num_blocks = limits.num_blocks;
   pool->log = std::move(log);
@@ -285,22 +287,41 @@ void bind_blocks(nb::class_<Pool>& pool) {
            [](const Pool& p, std::int32_t b) { p.check(kvarena_pool_restore(p.handle(), b)); });
 }
 
+/// How long published blocks stay.
+void bind_retentions(nb::class_<Pool>& pool) {
+  pool.def(
+          "set_retention",
+          [](const Pool& p, std::int32_t block, std::uint32_t generation, std::int32_t priority,
+             std::int64_t expires_at) {
+            p.check(
+                kvarena_pool_set_retention(p.handle(), block, generation, priority, expires_at));
+          },
+          nb::arg("block"), nb::arg("generation"), nb::kw_only(), nb::arg("priority") = 35,
+          nb::arg("expires_at") = 0)
+      .def(
+          "advance_clock",
+          [](const Pool& p, std::int64_t now) {
+            p.check(kvarena_pool_advance_clock(p.handle(), now));
+          },
+          nb::arg("now"));
+}
+
 }  // namespace
 
 void bind_pool(nb::module_& module) {
   nb::class_<Pool> pool(module, "Pool", nb::type_slots(kPoolSlots));
   pool.def(nb::new_([](std::int64_t num_blocks, std::int64_t watermark_blocks,
                        std::int64_t max_fence_entries, std::int32_t max_holders,
-                       std::int32_t max_open_tickets, const std::optional<std::string>& name,
-                       nb::object log) {
-             return create_pool(
-                 {num_blocks, watermark_blocks, max_fence_entries, max_holders, max_open_tickets},
-                 name, std::move(log));
+                       std::int32_t max_open_tickets, std::string_view eviction,
+                       const std::optional<std::string>& name, nb::object log) {
+             return create_pool({num_blocks, watermark_blocks, max_fence_entries, max_holders,
+                                 max_open_tickets, number_of("eviction", eviction, kEvictions)},
+                                name, std::move(log));
            }),
            nb::arg("num_blocks"), nb::kw_only(), nb::arg("watermark_blocks") = 0,
            nb::arg("max_fence_entries") = 0, nb::arg("max_holders") = 0,
-           nb::arg("max_open_tickets") = 0, nb::arg("name") = nb::none(),
-           nb::arg("log") = nb::none())
+           nb::arg("max_open_tickets") = 0, nb::arg("eviction") = "tail_first",
+           nb::arg("name") = nb::none(), nb::arg("log") = nb::none())
       .def("close", &close)
       .def("open_ticket", &open_ticket)
       .def("retire",
@@ -318,6 +339,7 @@ void bind_pool(nb::module_& module) {
            nb::arg("urgency") = "growth")
       .def("check", [](const Pool& p) { p.check(kvarena_pool_check(p.handle())); });
   bind_blocks(pool);
+  bind_retentions(pool);
 }
 
 }  // namespace kvarena::python

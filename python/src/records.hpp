@@ -62,6 +62,8 @@ void each_member(kvarena_sequence_info& s, Visit&& visit) {
   visit("owner", s.owner);
   visit("holder", s.holder);
   visit("known_tokens", s.known_tokens);
+  visit("registered_blocks", s.registered_blocks);
+  visit("published_blocks", s.published_blocks);
 }
 
 template <class Visit>
@@ -138,6 +140,8 @@ void each_member(kvarena_cache_options& s, Visit&& visit) {
   visit("prefix_history", s.prefix_history);
   visit("prefix_key_low", s.prefix_key_low);
   visit("prefix_key_high", s.prefix_key_high);
+  visit("prefix_accounts", s.prefix_accounts);
+  visit("prefix_ghost_blocks", s.prefix_ghost_blocks);
 }
 
 template <class Visit>

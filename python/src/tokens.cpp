@@ -121,7 +121,7 @@ nb::object record_of_prefix_stats(kvarena_prefix_stats& stats) {
     stops[kvarena_name_of_prefix_stop(i)] = stats.stops[i];
   }
   nb::dict removals;
-  for (int i = 0; i <= KVARENA_REMOVED_LOST; ++i) {
+  for (int i = 0; i <= KVARENA_REMOVED_OVER_CAP; ++i) {
     removals[kvarena_name_of_prefix_removal(i)] = stats.removals_by[i];
   }
   values["stops"] = stops;

@@ -165,7 +165,7 @@ def test_close_by_a_producer_of_demands(make_cache):
 
 
 class Engine:
-    """Hears the operations of what it owns."""
+    """Hears the operations or the events of what it owns."""
 
     def __init__(self, make):
         self.heard = []
@@ -200,7 +200,18 @@ def make_sequence(log):
     return cache, sequences, step, sequences[0].pin()
 
 
-@pytest.mark.parametrize("make", [make_pool, make_sequence])
+def make_cached(events):
+    options = {"num_layers": 1, "num_kv_heads": 1, "head_dim": 8, "num_q_heads": 1, "num_blocks": 4}
+    cache = kvarena.Cache(
+        kvarena.Device(),
+        kvarena.CacheOptions(**options, prefix_cache=True, prefix_events=events),
+    )
+    with cache.step([(cache.create_sequence(), 16)], tokens=list(range(16))):
+        pass
+    return cache
+
+
+@pytest.mark.parametrize("make", [make_pool, make_sequence, make_cached])
 def test_an_owner_that_hears_operations_is_collected(make):
     engine = Engine(make)
     assert engine.heard

@@ -27,7 +27,7 @@ def test_blocks_are_taken_shared_and_given_back(pool):
     assert [report.references for report in pool.holders()] == [3, 1]
     pool.free(first, taken.blocks, taken.generations)
     assert (pool.stats().free, pool.stats().referenced) == (7, 1)
-    assert pool.block(0) == (0, 1, 1, "referenced", "unwritten")
+    assert pool.block(0) == (0, 1, 1, "referenced", "unwritten", 35, 0)
     with pytest.raises(kvarena.FailedPrecondition):
         pool.close_holder(second)
     pool.free(second, [0], [0])

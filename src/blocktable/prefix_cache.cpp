@@ -17,11 +17,8 @@ namespace {
 constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBlocksPerEntry = 16;
 constexpr std::int64_t kFewestEntries = 64;
-constexpr std::int64_t kMostAccounts = std::int64_t{1} << 20;
-constexpr std::int64_t kFewestGhosts = 4;
 constexpr std::int64_t kMostBirths = std::int64_t{1} << 16;
 constexpr std::int64_t kBirthStride = 16;
-constexpr std::int64_t kMostGhosts = std::int64_t{1} << 24;
 
 std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
   if (options.history_entries != 0) return options.history_entries;
@@ -80,12 +77,14 @@ Status PrefixCache::prepare(PrefixOptions& options, const BlockManager& manager)
   if (Status s = check_enum(Option::duplicates, options.duplicates, DuplicateRule::wait); !s) {
     return s;
   }
-  if (Status s = check_option(Option::max_accounts, options.max_accounts, 0, kMostAccounts); !s) {
+  if (Status s =
+          check_option(Option::max_accounts, options.max_accounts, 0, PrefixOptions::kMostAccounts);
+      !s) {
     return s;
   }
   if (options.ghost_blocks != 0) {
-    if (Status s =
-            check_option(Option::ghost_blocks, options.ghost_blocks, kFewestGhosts, kMostGhosts);
+    if (Status s = check_option(Option::ghost_blocks, options.ghost_blocks,
+                                PrefixOptions::kFewestGhostBlocks, PrefixOptions::kMostGhostBlocks);
         !s) {
       return s;
     }

@@ -166,19 +166,28 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   return true;
 }
 
-/// What somebody still holds leaves the salt's order, until it is given up again.
+/// What somebody still holds becomes the newest of the salt's order. The number of such blocks that
+/// are looked at is bounded; the next block of the salt looks at others.
 void PrefixCache::keep_cap(std::int32_t account) noexcept {
-  while (accounts_.is_full(account)) {
-    const BlockId oldest = accounts_.take_oldest(account);
+  std::int64_t put_back = 0;  // at the end of the order, all in use
+  for (int held = 0; held < SaltLimits::kPassedOver && accounts_.is_full(account);) {
+    const BlockId oldest = accounts_.take_oldest(account, put_back);
     if (oldest == kNoBlock) return;
-    if (manager_->state(oldest) == BlockState::evictable) remove(oldest, PrefixRemoval::over_cap);
+    if (manager_->state(oldest) == BlockState::evictable) {
+      remove(oldest, PrefixRemoval::over_cap);
+      put_back = 0;  // blocks behind it may have gone with it
+    } else {
+      accounts_.put_back(oldest);
+      ++put_back;
+      ++held;
+    }
   }
 }
 
 void PrefixCache::give_up(const Owner& owner) noexcept {
   const PrefixChain& c = chains_[owner.slot];
   const std::int32_t account = account_of(owner.slot);
-  if (c.blocks == 0 || !accounts_.has_limits(account) || !index_.is_current(c.last)) return;
+  if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
     const BlockId id = at.block;
@@ -281,9 +290,10 @@ void PrefixCache::cut(const Owner& owner, std::int64_t length, bool unpublishes)
   c.known = static_cast<std::int32_t>(length);
 }
 
+/// It gives up while its chain is whole: what is not published ends the chain.
 void PrefixCache::end(const Owner& owner) noexcept {
-  abort_written(owner);
   give_up(owner);
+  abort_written(owner);
   accounts_.count_sequence(account_of(owner.slot), -1);
   chains_[owner.slot] = {};
 }

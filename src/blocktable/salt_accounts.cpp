@@ -10,6 +10,9 @@ std::size_t places(std::int32_t max_accounts) noexcept {
   return max_accounts == 0 ? 0 : std::bit_ceil(static_cast<std::size_t>(max_accounts));
 }
 
+/// The claims on a block that nobody but a floor holds: its reference, and that it is published.
+constexpr std::uint32_t kClaimsOfFloorAlone = 2;
+
 /// Spreads salts that may be consecutive numbers (the finalizer of splitmix64).
 constexpr std::uint64_t spread(std::uint64_t salt) noexcept {
   salt = (salt ^ salt >> 30) * 0xbf58476d1ce4e5b9U;
@@ -188,15 +191,18 @@ void SaltAccounts::give_up(BlockId id, Generation generation, std::int32_t numbe
   }
 }
 
-BlockId SaltAccounts::take_oldest(std::int32_t number) noexcept {
+BlockId SaltAccounts::take_oldest(std::int32_t number, std::int64_t put_back) noexcept {
   Account& account = accounts_[place(number)];
-  if (account.idle.size == 0 && account.kept.size != 0) {
-    let_go(account, linked(account.kept.oldest));
-  }
-  if (account.idle.size == 0) return kNoBlock;
-  const BlockId oldest = linked(account.idle.oldest);
+  const bool is_kept = account.idle.size <= put_back;
+  if (is_kept && account.kept.size == 0) return kNoBlock;
+  const BlockId oldest = linked(is_kept ? account.kept.oldest : account.idle.oldest);
+  if (is_kept) let_go(account, oldest);
   unlink(account, oldest);
   return oldest;
+}
+
+void SaltAccounts::put_back(BlockId id) noexcept {
+  append(accounts_[members_[index(id)].account - 1], id, kIdle);
 }
 
 void SaltAccounts::want(std::int32_t number, std::int64_t blocks) noexcept {
@@ -219,7 +225,7 @@ void SaltAccounts::yield(std::int64_t missing) noexcept {
       for (std::uint32_t at = account.kept.oldest; at != 0 && wanted > 0;) {
         const BlockId id = linked(at);
         at = members_[at - 1].newer;
-        if (manager_->reference_count(id) != 1) continue;
+        if (manager_->claims(id) != kClaimsOfFloorAlone) continue;
         let(account, id);
         --wanted;
         --left;

@@ -51,9 +51,6 @@ class SaltAccounts {
   bool has(BlockId id, std::int32_t account) const noexcept {
     return account != kNone && members_[index(id)].account == number_of(account);
   }
-  bool has_limits(std::int32_t account) const noexcept {
-    return account != kNone && accounts_[place(account)].limits != SaltLimits{};
-  }
   /// A sequence gives up block number `number` of its prefix, which is published and can be had.
   void give_up(BlockId id, Generation generation, std::int32_t account,
                std::int64_t number) noexcept;
@@ -62,8 +59,11 @@ class SaltAccounts {
     return account != kNone &&
            accounts_[place(account)].registered >= accounts_[place(account)].limits.cap_blocks;
   }
-  /// Takes the oldest block out of its list, without its floor. kNoBlock: there is none.
-  BlockId take_oldest(std::int32_t account) noexcept;
+  /// Takes the oldest block out of its list, first of the idle ones but the last `put_back`, then
+  /// of those that the floor keeps, without the floor. kNoBlock: there is none.
+  BlockId take_oldest(std::int32_t account, std::int64_t put_back) noexcept;
+  /// Makes a block that take_oldest has returned the newest of its list.
+  void put_back(BlockId id) noexcept;
 
   /// An append that lacks blocks wants so many for sequences of the account.
   void want(std::int32_t account, std::int64_t blocks) noexcept;

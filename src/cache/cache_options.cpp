@@ -31,6 +31,10 @@ Status check_prefix(const KvCacheOptions& o) noexcept {
   if (Status s = check_each({
           {Option::max_extra_keys, o.prefix_cache.max_extra_keys, 0, PrefixOptions::kMostExtraKeys},
           {Option::history_entries, o.prefix_cache.history_entries, 0, kMaxTokens},
+          {Option::max_accounts, o.prefix_cache.max_accounts, 0, PrefixOptions::kMostAccounts},
+          {Option::ghost_blocks, o.prefix_cache.ghost_blocks,
+           o.prefix_cache.ghost_blocks == 0 ? 0 : PrefixOptions::kFewestGhostBlocks,
+           PrefixOptions::kMostGhostBlocks},
       });
       !s) {
     return s;

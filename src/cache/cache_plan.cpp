@@ -26,6 +26,12 @@ constexpr std::int64_t kMaxHolders = 1 << 24;  ///< of a BlockManager
 /// never read.
 constexpr std::uintptr_t kNowhere = 4096;
 
+/// Sequences, pins and the floors of salts each need a holder.
+std::int64_t num_holders(const KvCacheOptions& options) noexcept {
+  const std::int64_t floors = options.prefix_cache.is_on ? options.prefix_cache.max_accounts : 0;
+  return std::min(std::int64_t{options.max_sequences} + options.max_pins + floors, kMaxHolders);
+}
+
 /// Returns the layout with the given tile order. Without one, CUDA gets the order that its kernels
 /// read fastest, if the layout permits it.
 Result<KvLayout> layout_on(DeviceKind kind, const UniformLayoutOptions& options) {
@@ -216,8 +222,7 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
   const KvCacheOptions& options = plan.options;
   return {.num_blocks = plan.pool.num_blocks,
           .watermark_blocks = options.watermark_blocks,
-          .max_holders = static_cast<std::int32_t>(
-              std::min(std::int64_t{options.max_sequences} + options.max_pins, kMaxHolders)),
+          .max_holders = static_cast<std::int32_t>(num_holders(options)),
           .max_open_tickets = options.max_open_tickets,
           .max_fence_entries = options.max_fence_entries,
           .log = options.log,

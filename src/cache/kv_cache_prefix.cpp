@@ -79,4 +79,12 @@ Result<std::int64_t> KvCache::set_retention(SequenceId sequence, std::int64_t fi
 
 Status KvCache::advance_clock(std::int64_t now) { return impl_->manager.advance_clock(now); }
 
+Status KvCache::set_salt_limits(std::uint64_t salt, const SaltLimits& limits) {
+  return impl_->tables->set_salt_limits(salt, limits);
+}
+
+Status KvCache::close_salt_account(std::uint64_t salt) {
+  return impl_->tables->close_salt_account(salt);
+}
+
 }  // namespace kvarena

@@ -16,7 +16,7 @@ using namespace kvarena::capi;
 
 namespace {
 
-/// The options of the library, with the given log and name.
+/// The options of the library, with the given log, events and name.
 Result<KvCacheOptions> options_of(const kvarena_cache_options& given, CacheObject& object,
                                   GroupOptions& groups) {
   Result<KvCacheOptions> options = options_from_c(given, groups);
@@ -24,6 +24,10 @@ Result<KvCacheOptions> options_of(const kvarena_cache_options& given, CacheObjec
   if (given.log != nullptr) {
     object.log = std::make_unique<LogAdapter>(given.log, given.log_user);
     options->log = object.log.get();
+  }
+  if (given.prefix_events != nullptr) {
+    object.events = std::make_unique<EventAdapter>(given.prefix_events, given.prefix_events_user);
+    options->prefix_cache.events = object.events->sink();
   }
   if (given.name != nullptr) object.name = given.name;
   options->name = object.name;
@@ -120,6 +124,8 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.prefix_duplicates = static_cast<std::int32_t>(o.prefix_cache.duplicates);
   answer.prefix_extra_keys = o.prefix_cache.max_extra_keys;
   answer.prefix_history = o.prefix_cache.history_entries;
+  answer.prefix_accounts = o.prefix_cache.max_accounts;
+  answer.prefix_ghost_blocks = static_cast<std::int32_t>(o.prefix_cache.ghost_blocks);
   answer.eviction = static_cast<std::int32_t>(o.eviction);
   return answer;
 }

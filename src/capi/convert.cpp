@@ -27,6 +27,7 @@ static_assert(KVARENA_SCRUB_ALWAYS == static_cast<int>(Scrub::always));
 static_assert(KVARENA_LAYER_MAJOR == static_cast<int>(BlockOrder::layer_major));
 static_assert(KVARENA_IMPORT_FAILED == static_cast<int>(ImportState::failed));
 static_assert(KVARENA_MAX_LARGEST == Explanation::kMaxHolders);
+static_assert(KVARENA_MAX_SALTS == Explanation::kMaxSalts);
 
 /// `given`, or the default where it is zero.
 template <class Value>
@@ -81,6 +82,16 @@ std::int32_t to_c(Urgency urgency) noexcept {
   return urgency == Urgency::growth ? KVARENA_GROWTH : KVARENA_ADMISSION;
 }
 
+Result<EvictionPolicy> eviction_from_c(std::int32_t number) noexcept {
+  constexpr auto kLast = static_cast<std::int32_t>(kEvictionPolicies.back());
+  if (number < 0 || number > kLast) return invalid_option(Option::eviction, number, 0, kLast);
+  return static_cast<EvictionPolicy>(number);
+}
+
+RetentionHint retention_from_c(std::int32_t priority, std::int64_t expires_at) noexcept {
+  return {.priority = priority, .expires_at = expires_at == 0 ? RetentionHint::kNever : expires_at};
+}
+
 Result<BlockOrder> order_from_c(const kvarena_cache_options& options) noexcept {
   if (options.block_order == KVARENA_BLOCK_MAJOR) return BlockOrder::block_major;
   if (options.block_order == KVARENA_LAYER_MAJOR) return BlockOrder::layer_major;
@@ -120,19 +131,19 @@ PoolSize size_from_c(const kvarena_cache_options& options) noexcept {
 
 /// Reads what concerns the prefix cache.
 static Status read_prefix(const kvarena_cache_options& options, KvCacheOptions& result) noexcept {
-  const auto last = static_cast<std::int32_t>(kEvictionPolicies.back());
-  if (options.eviction < 0 || options.eviction > last) {
-    return invalid_option(Option::eviction, options.eviction, 0, last);
-  }
+  const Result<EvictionPolicy> eviction = eviction_from_c(options.eviction);
+  if (!eviction) return eviction.status();
   if (options.prefix_duplicates < 0 || options.prefix_duplicates > KVARENA_WAIT) {
     return invalid_option(Option::duplicates, options.prefix_duplicates, 0, KVARENA_WAIT);
   }
-  result.eviction = static_cast<EvictionPolicy>(options.eviction);
+  result.eviction = *eviction;
   result.prefix_cache = {.is_on = options.prefix_cache != 0,
                          .hash_key = {options.prefix_key_low, options.prefix_key_high},
                          .max_extra_keys = options.prefix_extra_keys,
                          .history_entries = options.prefix_history,
-                         .duplicates = static_cast<DuplicateRule>(options.prefix_duplicates)};
+                         .duplicates = static_cast<DuplicateRule>(options.prefix_duplicates),
+                         .max_accounts = options.prefix_accounts,
+                         .ghost_blocks = options.prefix_ghost_blocks};
   return {};
 }
 
@@ -315,6 +326,12 @@ kvarena_explanation to_c(const Explanation& explanation) noexcept {
     if (i < explanation.num_largest) result.largest[i] = to_c(explanation.largest[i]);
     result.returning[i] = i < explanation.num_largest ? explanation.returning[i] : -1;
   }
+  result.num_salts = static_cast<std::int64_t>(explanation.num_salts);
+  for (std::size_t i = 0; i < explanation.num_salts; ++i) {
+    const SaltShare& share = explanation.evictable_salts[i];
+    result.evictable_salts[i] = {share.salt, share.blocks};
+  }
+  result.evictable_of_others = explanation.evictable_of_others;
   return result;
 }
 

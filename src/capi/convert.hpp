@@ -5,6 +5,7 @@
 /// enumerator is refused. Pure functions.
 
 #include "kvarena/allocator/accounts.hpp"
+#include "kvarena/allocator/eviction_policy.hpp"
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/result.hpp"
@@ -28,6 +29,11 @@ Result<Urgency> urgency_from_c(std::int32_t number, Urgency standard) noexcept;
 /// kvarena_urgency.
 std::int32_t to_c(Urgency urgency) noexcept;
 
+/// kvarena_eviction. Returns invalid_argument with the option.
+Result<EvictionPolicy> eviction_from_c(std::int32_t number) noexcept;
+/// A retention; it ends at no time when `expires_at` is 0.
+RetentionHint retention_from_c(std::int32_t priority, std::int64_t expires_at) noexcept;
+
 /// A number of 0 .. `largest` as an enumerator with the same numbers.
 template <class Enum>
 Result<Enum> enumerator_of(std::int32_t number, Enum largest, Resource argument) noexcept {
@@ -48,7 +54,7 @@ struct GroupOptions {
   std::vector<std::vector<GroupLayer>> layers;  // by group
   std::vector<std::vector<StatePlane>> planes;  // by group
 };
-/// Everything but the log. Zero means the default. The result borrows `groups`.
+/// Everything but the log and the events. Zero means the default. The result borrows `groups`.
 Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, GroupOptions& groups);
 /// Reads the groups of the options. Returns invalid_argument (pointer, span_size, num_groups), or
 /// with the member.

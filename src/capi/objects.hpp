@@ -75,6 +75,21 @@ class LogAdapter final : public OperationLog {
   void* user_;
 };
 
+/// Passes events of a prefix cache on to the caller's function.
+class EventAdapter {
+ public:
+  EventAdapter(kvarena_prefix_event_function function, void* user) noexcept
+      : function_(function), user_(user) {}
+  /// The sink, whose context is this object.
+  PrefixEventSink sink() noexcept { return {tell, this}; }
+
+ private:
+  static void tell(const PrefixEvent& event, void* adapter);
+
+  kvarena_prefix_event_function function_;
+  void* user_;
+};
+
 /// Strings that live as long as their object, each once.
 class Names {
  public:
@@ -96,6 +111,7 @@ class MonitorObject;
 struct CacheObject {
   std::shared_ptr<DeviceObject> device;
   std::unique_ptr<LogAdapter> log;
+  std::unique_ptr<EventAdapter> events;
   Names names;
   std::string name;
   KvCacheOptions options;  ///< as given

@@ -63,6 +63,9 @@ kvarena_status kvarena_pool_create(const kvarena_pool_options* options, kvarena_
     wanted.max_fence_entries = given.max_fence_entries;
     if (given.max_holders != 0) wanted.max_holders = given.max_holders;
     if (given.max_open_tickets != 0) wanted.max_open_tickets = given.max_open_tickets;
+    const Result<EvictionPolicy> eviction = eviction_from_c(given.eviction);
+    if (!eviction) return eviction.status();
+    wanted.eviction = *eviction;
     if (given.name != nullptr) object->name = given.name;
     wanted.name = object->name;
     if (given.log != nullptr) {
@@ -200,6 +203,19 @@ kvarena_status kvarena_pool_set_content(kvarena_pool* pool, int32_t block, uint3
     if (!chosen) return chosen.status();
     return manager_of(object).set_content(BlockId(block), Generation(generation), *chosen);
   });
+}
+
+kvarena_status kvarena_pool_set_retention(kvarena_pool* pool, int32_t block, uint32_t generation,
+                                          int32_t priority, int64_t expires_at) {
+  return enter<PoolObject>(pool, [&](PoolObject& object) {
+    return manager_of(object).set_retention(BlockId(block), Generation(generation),
+                                            retention_from_c(priority, expires_at));
+  });
+}
+
+kvarena_status kvarena_pool_advance_clock(kvarena_pool* pool, int64_t now) {
+  return enter<PoolObject>(
+      pool, [&](PoolObject& object) { return manager_of(object).advance_clock(now); });
 }
 
 kvarena_status kvarena_pool_quarantine(kvarena_pool* pool, int32_t block, bool* offline) {

@@ -5,7 +5,6 @@
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
 
-#include <algorithm>
 #include <span>
 
 using namespace kvarena;
@@ -15,8 +14,6 @@ namespace {
 
 static_assert(sizeof(kvarena_extra_key) == sizeof(ExtraKey));
 static_assert(offsetof(kvarena_extra_key, first_token) == offsetof(ExtraKey, first_token));
-static_assert(kNumPrefixStops <= KVARENA_MAX_PREFIX_REASONS);
-static_assert(kNumPrefixRemovals <= KVARENA_MAX_PREFIX_REASONS);
 
 kvarena_prefix to_c(const PrefixMatch& match) noexcept {
   kvarena_prefix result{};
@@ -27,11 +24,6 @@ kvarena_prefix to_c(const PrefixMatch& match) noexcept {
   result.stop = static_cast<std::int32_t>(match.stop);
   result.removal = static_cast<std::int32_t>(match.removal);
   return result;
-}
-
-/// The number of an enumerator; 255, which is none, for what no enumerator can be.
-std::uint8_t byte_of(std::int32_t number) noexcept {
-  return number >= 0 && number < 255 ? static_cast<std::uint8_t>(number) : std::uint8_t{255};
 }
 
 /// Writes what `find(cache)` returns.
@@ -63,14 +55,6 @@ Status kvarena::capi::read_prompt(const kvarena_sequence_options& given,
   result.extra_keys = {reinterpret_cast<const ExtraKey*>(given.extra_keys),
                        static_cast<std::size_t>(given.num_extra_keys)};
   return {};
-}
-
-const char* kvarena_name_of_prefix_stop(int32_t stop) {
-  return name_of(static_cast<PrefixStop>(byte_of(stop))).data();
-}
-
-const char* kvarena_name_of_prefix_removal(int32_t removal) {
-  return name_of(static_cast<PrefixRemoval>(byte_of(removal))).data();
 }
 
 kvarena_status kvarena_prefix_match(kvarena_cache* cache, const kvarena_sequence_options* prompt,
@@ -117,10 +101,8 @@ kvarena_status kvarena_sequence_set_retention(kvarena_cache* cache, kvarena_sequ
                                               int32_t priority, int64_t expires_at,
                                               int64_t* blocks) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
-    const RetentionHint hint{.priority = priority,
-                             .expires_at = expires_at == 0 ? RetentionHint::kNever : expires_at};
-    const Result<std::int64_t> set =
-        object.get().set_retention(SequenceId(sequence), first_token, num_tokens, hint);
+    const Result<std::int64_t> set = object.get().set_retention(
+        SequenceId(sequence), first_token, num_tokens, retention_from_c(priority, expires_at));
     if (set && blocks != nullptr) *blocks = *set;
     return set.status();
   });
@@ -138,28 +120,4 @@ kvarena_status kvarena_prefix_forget_salt(kvarena_cache* cache, uint64_t salt) {
 
 kvarena_status kvarena_prefix_forget_all(kvarena_cache* cache) {
   return enter<CacheObject>(cache, [](CacheObject& object) { return object.get().forget_all(); });
-}
-
-kvarena_status kvarena_prefix_ask(kvarena_cache* cache, kvarena_prefix_stats* stats) {
-  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
-    if (Status s = check_target(stats); !s) return s;
-    const PrefixStats now = object.get().tables().prefix_stats();
-    kvarena_prefix_stats result{};
-    result.registered = now.registered;
-    result.published = now.published;
-    result.registrations = now.registrations;
-    result.removals = now.removals;
-    result.queries = now.queries;
-    result.query_tokens = now.query_tokens;
-    result.hits = now.hits;
-    result.hit_blocks = now.hit_blocks;
-    result.hit_tokens = now.hit_tokens;
-    result.duplicates = now.duplicates;
-    result.shared = now.shared;
-    result.broken_chains = now.broken_chains;
-    std::copy(now.stops.begin(), now.stops.end(), result.stops);
-    std::copy(now.removals_by.begin(), now.removals_by.end(), result.removals_by);
-    write_struct(result, stats);
-    return {};
-  });
 }

@@ -99,6 +99,9 @@ inline Status write_block(const BlockManager& manager, std::int32_t block,
   result.claims = manager.claims(id);
   result.state = static_cast<std::int32_t>(manager.state(id));
   result.content = static_cast<std::int32_t>(manager.content(id));
+  const RetentionHint retention = manager.retention(id);
+  result.priority = retention.priority;
+  result.expires_at = retention.expires_at == RetentionHint::kNever ? 0 : retention.expires_at;
   write_struct(result, info);
   return {};
 }

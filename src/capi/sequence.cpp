@@ -56,6 +56,8 @@ kvarena_sequence_info info_of(const KvCache& cache, const SequenceInfo& found) {
   info.holder = found.holder.value;
   info.import_state = static_cast<std::int32_t>(found.import_state);
   info.known_tokens = found.known_tokens;
+  info.registered_blocks = found.registered_blocks;
+  info.published_blocks = found.published_blocks;
   if (const Result<HolderReport> holder = cache.manager().holder(found.holder)) {
     info.since_ns = holder->since_ns;
     info.deadline_ns = holder->deadline_ns;

@@ -46,6 +46,9 @@ kvarena_cache_options cache_options(void);
 /// Appends tokens to a sequence in a step of its own, with K and V of every layer.
 void append_tokens(kvarena_cache* cache, kvarena_sequence sequence, int count);
 
+/// Does the same with the values of the tokens, at most 256, for the prefix cache.
+void append_told(kvarena_cache* cache, kvarena_sequence sequence, const int32_t* tokens, int count);
+
 /// The cases.
 void test_library(void);
 void test_devices(void);
@@ -76,4 +79,8 @@ void test_many_handles(void);
 void test_groups(void);
 void test_states(void);
 void test_prefixes(void);
+void test_accounts(void);
+void test_prefix_use(void);
+void test_prefix_events(void);
+void test_retentions(void);
 void test_cuda(void);

@@ -152,15 +152,14 @@ TEST(CapiLog, TheModelTestsOperationsGiveTheSameLog) {
 
     Log second;
     kvarena_pool* pool = nullptr;
-    const kvarena_pool_options options{.struct_size = sizeof options,
-                                       .num_blocks = 48,
-                                       .watermark_blocks = 2,
-                                       .max_fence_entries = 0,
-                                       .max_holders = 64,
-                                       .max_open_tickets = 8,
-                                       .name = nullptr,
-                                       .log = record,
-                                       .log_user = &second};
+    kvarena_pool_options options{};
+    options.struct_size = sizeof options;
+    options.num_blocks = 48;
+    options.watermark_blocks = 2;
+    options.max_holders = 64;
+    options.max_open_tickets = 8;
+    options.log = record;
+    options.log_user = &second;
     ASSERT_TRUE(status_of(kvarena_pool_create(&options, &pool)));
     PoolPlayer player(pool);
     for (const Logged& operation : first.log) ASSERT_TRUE(player.play(operation));

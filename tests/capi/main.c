@@ -112,6 +112,10 @@ static const named_case kCases[] = {
     {"groups", test_groups},
     {"states", test_states},
     {"prefixes", test_prefixes},
+    {"accounts", test_accounts},
+    {"prefix_use", test_prefix_use},
+    {"prefix_events", test_prefix_events},
+    {"retentions", test_retentions},
     {"cuda", test_cuda},
 };
 

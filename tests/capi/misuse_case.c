@@ -50,9 +50,27 @@ static void prepare(void) {
   out.target.struct_size = sizeof out.target;
 }
 
+/// The calls that are about cached prefixes.
+static void prefix_calls(kvarena_cache* c, int code) {
+  kvarena_prefix prefix = SIZED(kvarena_prefix);
+  EXPECT_CODE(kvarena_sequence_prefix(c, 1, &prefix), code);
+  EXPECT_CODE(kvarena_sequence_adopt(c, 1, NULL, 0, &prefix), code);
+  EXPECT_CODE(kvarena_sequence_register(c, 1, NULL, 0), code);
+  EXPECT_CODE(kvarena_sequence_forget(c, 1), code);
+  EXPECT_CODE(kvarena_sequence_set_retention(c, 1, 0, 0, 0, 0, NULL), code);
+  EXPECT_CODE(kvarena_prefix_match(c, &SIZED(kvarena_sequence_options), &prefix), code);
+  EXPECT_CODE(kvarena_prefix_forget_salt(c, 1), code);
+  EXPECT_CODE(kvarena_prefix_forget_all(c), code);
+  EXPECT_CODE(kvarena_prefix_advance_clock(c, 1), code);
+  EXPECT_CODE(kvarena_prefix_ask(c, &SIZED(kvarena_prefix_stats)), code);
+  EXPECT_CODE(kvarena_prefix_ask_use(c, &SIZED(kvarena_prefix_use)), code);
+  EXPECT_CODE(kvarena_salt_set_limits(c, 1, NULL), code);
+  EXPECT_CODE(kvarena_salt_ask(c, 1, &SIZED(kvarena_salt_info)), code);
+  EXPECT_CODE(kvarena_salt_close(c, 1), code);
+}
+
 /// Calls of a cache that one thread at a time may make.
 static void cache_calls(kvarena_cache* c, int code) {
-  kvarena_prefix prefix = SIZED(kvarena_prefix);
   kvarena_sequence* sequence = &out.sequence;
   kvarena_recorded_step shape = {.struct_size = sizeof shape, .num_rows = 1};
   kvarena_write_args write = SIZED(kvarena_write_args);
@@ -91,16 +109,6 @@ static void cache_calls(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_pin_create(c, 1, NULL, &out.holder), code);
   EXPECT_CODE(kvarena_pin_blocks(c, 1, &out.int32, 1, &out.count), code);
   EXPECT_CODE(kvarena_pin_release(c, 1, 0), code);
-  EXPECT_CODE(kvarena_sequence_prefix(c, 1, &prefix), code);
-  EXPECT_CODE(kvarena_sequence_adopt(c, 1, NULL, 0, &prefix), code);
-  EXPECT_CODE(kvarena_sequence_register(c, 1, NULL, 0), code);
-  EXPECT_CODE(kvarena_sequence_forget(c, 1), code);
-  EXPECT_CODE(kvarena_sequence_set_retention(c, 1, 0, 0, 0, 0, NULL), code);
-  EXPECT_CODE(kvarena_prefix_match(c, &SIZED(kvarena_sequence_options), &prefix), code);
-  EXPECT_CODE(kvarena_prefix_forget_salt(c, 1), code);
-  EXPECT_CODE(kvarena_prefix_forget_all(c), code);
-  EXPECT_CODE(kvarena_prefix_advance_clock(c, 1), code);
-  EXPECT_CODE(kvarena_prefix_ask(c, &SIZED(kvarena_prefix_stats)), code);
   EXPECT_CODE(kvarena_step_append_tokens(c, NULL, &kDemand, 1, NULL, 0, 0, &out.batch), code);
   EXPECT_CODE(kvarena_step_begin(c, NULL), code);
   EXPECT_CODE(kvarena_step_append(c, &kDemand, 1, 0, &out.batch), code);
@@ -130,6 +138,7 @@ static void cache_calls(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_cache_block(c, 0, &out.block), code);
   EXPECT_CODE(kvarena_cache_plane(c, 0, 0, &out.plane), code);
   EXPECT_CODE(kvarena_cache_check(c), code);
+  prefix_calls(c, code);
 }
 
 /// Calls of a cache that any thread may make.
@@ -138,6 +147,7 @@ static void cache_visits(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_cache_request_details(c), code);
   EXPECT_CODE(kvarena_cache_details_json(c, out.text, sizeof out.text, NULL), code);
   EXPECT_CODE(kvarena_cache_has_pending_work(c, &out.flag), code);
+  EXPECT_CODE(kvarena_prefix_snapshot(c, &SIZED(kvarena_prefix_stats), NULL), code);
 }
 
 static void pool_calls(kvarena_pool* p, int code) {
@@ -153,6 +163,8 @@ static void pool_calls(kvarena_pool* p, int code) {
   EXPECT_CODE(kvarena_pool_retain(p, 1, &out.int32, &out.uint32, 1), code);
   EXPECT_CODE(kvarena_pool_free(p, 1, &out.int32, &out.uint32, 1, 0), code);
   EXPECT_CODE(kvarena_pool_set_content(p, 0, 0, 0), code);
+  EXPECT_CODE(kvarena_pool_set_retention(p, 0, 0, 0, 0), code);
+  EXPECT_CODE(kvarena_pool_advance_clock(p, 1), code);
   EXPECT_CODE(kvarena_pool_quarantine(p, 0, NULL), code);
   EXPECT_CODE(kvarena_pool_restore(p, 0), code);
   EXPECT_CODE(kvarena_pool_open_ticket(p, &out.ticket), code);
@@ -337,6 +349,10 @@ CALL(explain, kvarena_explanation, kvarena_cache_explain(sized.cache, NULL, 1, 0
 CALL(block, kvarena_block_info, kvarena_cache_block(sized.cache, 0, p))
 CALL(plane, kvarena_plane, kvarena_cache_plane(sized.cache, 0, 0, p))
 CALL(prefix_stats, kvarena_prefix_stats, kvarena_prefix_ask(sized.cache, p))
+CALL(prefix_use, kvarena_prefix_use, kvarena_prefix_ask_use(sized.cache, p))
+CALL(published_use, kvarena_prefix_use, kvarena_prefix_snapshot(sized.cache, NULL, p))
+CALL(published_stats, kvarena_prefix_stats, kvarena_prefix_snapshot(sized.cache, p, NULL))
+CALL(set_limits, kvarena_salt_limits, kvarena_salt_set_limits(sized.cache, 1, p))
 CALL(plan_options, kvarena_cache_options, kvarena_layout_plan(p, 0, &SIZED(kvarena_pool_plan)))
 CALL(layout_plane, kvarena_cache_options, kvarena_layout_plane(p, &made, 1, 0, 0, &out.plane))
 CALL(footprint, kvarena_target,
@@ -379,6 +395,10 @@ void test_struct_sizes(void) {
   SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), block);
   SIZES_OF(kvarena_plane, false, SIZED(kvarena_plane), plane);
   SIZES_OF(kvarena_prefix_stats, false, SIZED(kvarena_prefix_stats), prefix_stats);
+  SIZES_OF(kvarena_prefix_use, false, SIZED(kvarena_prefix_use), prefix_use);
+  SIZES_OF(kvarena_prefix_use, false, SIZED(kvarena_prefix_use), published_use);
+  SIZES_OF(kvarena_prefix_stats, false, SIZED(kvarena_prefix_stats), published_stats);
+  SIZES_OF(kvarena_salt_limits, true, SIZED(kvarena_salt_limits), set_limits);
   SIZES_OF(kvarena_cache_options, true, cache_options(), plan_options);
   SIZES_OF(kvarena_cache_options, true, cache_options(), layout_plane);
   SIZES_OF(kvarena_target, true, SIZED(kvarena_target), footprint);
@@ -441,6 +461,7 @@ void test_null_arguments(void) {
   EXPECT_CODE(kvarena_sequence_adopt(c, 1, NULL, 0, NULL), bad);
   EXPECT_CODE(kvarena_prefix_match(c, NULL, NULL), bad);
   EXPECT_CODE(kvarena_prefix_ask(c, NULL), bad);
+  EXPECT_CODE(kvarena_prefix_ask_use(c, NULL), bad);
   EXPECT_CODE(kvarena_step_failed_demand(c, NULL), bad);
   EXPECT_CODE(kvarena_step_write(c, NULL), bad);
   EXPECT_CODE(kvarena_step_attend(c, NULL), bad);

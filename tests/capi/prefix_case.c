@@ -14,10 +14,9 @@ static kvarena_cache_options prefix_options(void) {
   return options;
 }
 
-/// A step of its own that tells the tokens.
-static void append_told(kvarena_cache* cache, kvarena_sequence sequence, const int32_t* tokens,
-                        int count) {
-  static uint16_t kv[kPrompt * kHeads * kDim];
+void append_told(kvarena_cache* cache, kvarena_sequence sequence, const int32_t* tokens,
+                 int count) {
+  static uint16_t kv[256 * kHeads * kDim];
   const kvarena_demand demand = {.sequence = sequence, .num_tokens = count};
   kvarena_batch batch = SIZED(kvarena_batch);
   EXPECT_OK(kvarena_step_begin(cache, NULL));

@@ -25,8 +25,10 @@ KvCacheOptions options_of(const CacheSiteOptions& options) {
   o.max_open_tickets = options.max_open_tickets;
   o.eager_retire = options.eager_retire;
   o.num_threads = 1;
-  o.prefix_cache = {
-      .is_on = options.has_prefix_cache, .hash_key = {1, 2}, .duplicates = options.duplicates};
+  o.prefix_cache = {.is_on = options.has_prefix_cache,
+                    .hash_key = {1, 2},
+                    .duplicates = options.duplicates,
+                    .max_accounts = options.has_accounts ? 2 : 0};
   return o;
 }
 
@@ -50,7 +52,11 @@ CacheSite::CacheSite(CacheDevice& device, const CacheSiteOptions& options, Story
               options.num_layers, " layer(s), ", options.max_sequences, " sequences, ",
               options.steps_in_flight, " steps in flight, ", options.max_open_tickets, " tickets",
               options.eager_retire ? ", retires eagerly" : "",
-              options.has_prefix_cache ? ", with a prefix cache" : "");
+              options.has_prefix_cache ? ", with a prefix cache" : "",
+              options.has_accounts ? " and accounts" : "");
+  for (std::uint64_t salt = 0; options.has_accounts && salt < 2; ++salt) {
+    if (!cache_.set_salt_limits(salt, {})) fail("limits", "an account was refused");
+  }
 }
 
 CacheSite::~CacheSite() {

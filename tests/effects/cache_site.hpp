@@ -67,6 +67,7 @@ struct CacheSiteOptions {
   BlockOrder order = BlockOrder::block_major;
   bool eager_retire = false;
   bool has_prefix_cache = false;  ///< then sequences of equal tokens have equal content
+  bool has_accounts = false;      ///< both tenants have floors and caps, which change
   DuplicateRule duplicates = DuplicateRule::duplicate;
   bool expects_scrubbing = false;  ///< recycled slots may hold nothing of another owner
 };
@@ -102,6 +103,11 @@ class CacheSite {
   void adopt(const Numbers& n);
   void register_tokens(const Numbers& n);
   void forget(const Numbers& n);
+
+  // Floors and caps of tenants: cache_site_salts.cpp.
+  void set_limits(const Numbers& n);
+  /// What the floors keep is found, whatever others have done. For the end of each operation.
+  void judge_floors();
 
   // Steps: cache_site_steps.cpp.
   void begin_step(const Numbers& n);
@@ -151,6 +157,15 @@ class CacheSite {
     std::uint64_t salt = 0;
     std::vector<std::int32_t> tokens{};
   };
+  /// What the floor of a tenant keeps of the sequence that it ended last. The tenant itself ends
+  /// the promise by its next call that changes blocks.
+  struct Floor {
+    std::vector<std::int32_t> tokens{};  // whole blocks, and a token
+    std::int64_t blocks = 0;
+    std::uint64_t forgotten = 0;  // blocks that the engine or a failure made the cache forget
+  };
+  /// Blocks that a tenant had registered before a call.
+  using Registered = std::array<std::int64_t, 2>;
   /// Blocks that a pin holds, and what its tokens are.
   struct Pin {
     HolderId holder{};
@@ -250,6 +265,12 @@ class CacheSite {
   void end_with(const char* name, Call call);
   void require_former(const char* name, bool with_blocks);
   std::vector<AppendDemand> demands_of(const Numbers& n);
+  Floor floor_of(const Sequence& sequence) const;
+  void end_floor(std::uint64_t salt) { floors_[salt % 2].reset(); }
+  void end_floors_of_step();
+  std::uint64_t salt_of(SequenceId id) const;
+  Registered registered() const;
+  void judge_caps(const char* name, const Registered& before);
   void add_word(Sequence& sequence, std::int32_t token);
   std::vector<Word> contents_of(std::span<const Word> words) const;
   std::vector<std::int32_t> tokens_of(const Sequence& sequence, std::size_t first) const;
@@ -291,6 +312,7 @@ class CacheSite {
   std::vector<std::int32_t> tokens_{0};     // by word
   std::map<std::tuple<std::uint64_t, Word, std::int32_t>, Word> meanings_;  // of a tenant's prefix
   std::vector<Asked> prompts_;                                              // of before
+  std::array<std::optional<Floor>, 2> floors_{};                            // by tenant
   std::vector<std::vector<std::int32_t>> told_;                             // by demand
   VisibleState before_;
   VisibleState after_;

@@ -78,7 +78,10 @@ void CacheSite::take_prefix(Sequence& sequence, std::span<const std::int32_t> pr
   }
   sequence.coming.assign(prompt.begin() + found.tokens, prompt.end());
   story_.tell(site_, "sequence ", sequence.name, " of tenant ", sequence.salt, " begins with ",
-              found.tokens, " of ", prompt.size(), " tokens: ", name_of(found.stop));
+              found.tokens, " of ", prompt.size(), " tokens: ", name_of(found.stop),
+              found.stop == PrefixStop::evicted && found.removal == PrefixRemoval::over_cap
+                  ? ", over the cap"
+                  : "");
   check_on_home(sequence);
 }
 
@@ -119,7 +122,10 @@ void CacheSite::register_tokens(const Numbers& n) {
     return refused("tokens told in a step", "register_tokens behind an append", call);
   }
   if (!is_written || rest.empty()) return;
+  end_floor(sequence->salt);
+  const Registered before = registered();
   if (guarded("register_tokens", call)) {
+    judge_caps("register_tokens", before);
     story_.tell(site_, rest.size(), " tokens of sequence ", sequence->name, " are told late");
   }
 }

@@ -44,8 +44,10 @@ void CacheSite::destroy(const Numbers& n) {
   const Sequence& sequence = sequences_[index];
   const Ticket ticket = ticket_for(sequence.reader, n[1]);
   if (sequence.is_import) run_fillings();
+  Floor floor = floor_of(sequence);
   const Status status = guarded("destroy", [&] { return cache_.destroy(sequence.id, ticket); });
   if (!status) return;
+  floors_[sequence.salt] = std::move(floor);
   story_.tell(site_, "sequence ", sequence.name, " is destroyed, against ", name_of_ticket(ticket));
   forget_sequence(index);
 }
@@ -62,6 +64,7 @@ void CacheSite::destroy_many(const Numbers& n) {
   for (const std::size_t i : chosen) {
     ids.push_back(sequences_[i].id);
     if (sequences_[i].is_import) run_fillings();
+    end_floor(sequences_[i].salt);
   }
   const Status status = guarded("destroy_many", [&] { return cache_.destroy_many(ids, ticket); });
   if (!status) return;
@@ -80,6 +83,7 @@ void CacheSite::truncate(const Numbers& n) {
   const std::size_t cut =
       n[2] % 3 == 0 ? n[1] % (length + 1) : std::min<std::size_t>(n[1] % 4, length);
   const Ticket ticket = ticket_for(sequence->reader, n[3]);
+  end_floor(sequence->salt);
   const Status status = guarded("truncate", [&] {
     return cache_.truncate(sequence->id, static_cast<std::int64_t>(length - cut), ticket);
   });
@@ -95,6 +99,7 @@ void CacheSite::reserve_capacity(const Numbers& n) {
   const Sequence* sequence = pick(sequences_, n[0]);
   if (sequence == nullptr) return;
   const auto tokens = static_cast<std::int64_t>(sequence->words.size() + n[1] % 32);
+  end_floor(sequence->salt);
   const Status status =
       guarded("reserve_capacity", [&] { return cache_.reserve_capacity(sequence->id, tokens); });
   if (status) story_.tell(site_, "sequence ", sequence->name, " reserves capacity for ", tokens);

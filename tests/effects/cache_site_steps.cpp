@@ -68,6 +68,7 @@ void CacheSite::end_with(const char* name, Call call) {
 
 void CacheSite::leave_step() {
   if (!is_in_step_) return;
+  end_floors_of_step();
   end_with("end_step", [&] { return cache_.end_step(); });
   story_.tell(site_, "the step ends");
   forget_append();
@@ -78,6 +79,7 @@ void CacheSite::abort_step(const Numbers& /*n*/) {
   if (!is_in_step_) return;
   after_.look(cache_.manager(), cache_.tables());
   const bool is_untouched = has_appended_ && after_ == appended_;
+  end_floors_of_step();
   end_with("abort_step", [&] { return cache_.abort_step(); });
   story_.tell(site_, "the step is aborted",
               has_appended_ ? ", its append taken back" : ", it had no append");
@@ -128,6 +130,8 @@ bool CacheSite::grow(const Numbers& n) {
   before_.look(cache_.manager(), cache_.tables());
   former_.look_at_standing(cache_.manager(), cache_.tables(), true);
   former_without_blocks_.look_at_standing(cache_.manager(), cache_.tables(), false);
+  for (const AppendDemand& demand : demands) end_floor(salt_of(demand.sequence));
+  const Registered registered_before = registered();
   auto batch = cache_.append(demands, urgency);
   bool has_failed = false;
   for (int i = 0; i < 2 && !batch && is_by_device(batch.status()); ++i) {
@@ -138,6 +142,7 @@ bool CacheSite::grow(const Numbers& n) {
     batch = cache_.append(demands, urgency);
   }
   if (batch) {
+    judge_caps("append", registered_before);
     note_growth(demands, *batch);
   } else if (has_failed) {
     fail("append again", "an append that the device had not taken is refused the second time: " +

@@ -17,7 +17,7 @@ struct Kind {
 };
 
 // By number of kind; those of kWithOther follow.
-constexpr std::array<Kind, 31> kKinds = {{
+constexpr std::array<Kind, 32> kKinds = {{
     {&CacheSite::create_sequence, 5},
     {&CacheSite::fork, 7},
     {&CacheSite::destroy, 6},
@@ -49,6 +49,7 @@ constexpr std::array<Kind, 31> kKinds = {{
     {&CacheSite::adopt, 1},
     {&CacheSite::register_tokens, 2},
     {&CacheSite::forget, 1},
+    {&CacheSite::set_limits, 2},
 }};
 constexpr std::array<PlayWithOther, 2> kWithOther = {&CacheSite::offer_foreign_stream,
                                                      &CacheSite::offer_foreign_ticket};
@@ -73,6 +74,7 @@ CacheSiteOptions options_of(const Program& program) {
           .order = setup[2] / 2 % 2 == 0 ? BlockOrder::block_major : BlockOrder::layer_major,
           .eager_retire = setup[5] / 8 % 2 == 1,
           .has_prefix_cache = setup[6] / 4 % 2 == 1,
+          .has_accounts = setup[6] / 4 % 2 == 1 && setup[7] / 4 % 2 == 1,
           .duplicates = static_cast<DuplicateRule>(setup[6] / 8 % 3)};
 }
 
@@ -87,7 +89,9 @@ std::optional<Failure> play_caches(const Program& program, std::string* story,
   Story told(story);
   CacheSiteOptions options = options_of(program);
   options.expects_scrubbing = expects_scrubbing;
-  if (expects_scrubbing) options.has_prefix_cache = false;  // equal content has many owners
+  if (expects_scrubbing)
+    options.has_prefix_cache = options.has_accounts = false;  // equal content
+                                                              // has many owners
   const std::uint32_t max_queued = program.setup[6] % 4 == 3 ? 8 : 4096;
   std::deque<CacheDevice> devices;
   std::deque<CacheSite> sites;
@@ -104,6 +108,7 @@ std::optional<Failure> play_caches(const Program& program, std::string* story,
     const std::uint32_t kind = operation.kind % (kKinds.size() + kWithOther.size());
     if (kind < kKinds.size()) {
       (site.*kKinds[kind].play)(operation.numbers);
+      site.judge_floors();
     } else if (sites.size() > 1) {
       CacheSite& other = sites[(choice + 1 + choice / 16 % (sites.size() - 1)) % sites.size()];
       (site.*kWithOther[kind - kKinds.size()])(operation.numbers, other);

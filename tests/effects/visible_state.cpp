@@ -50,6 +50,19 @@ void VisibleState::look_at_tables(const BlockTables& tables) {
   }
 }
 
+/// Returns the references of the floors of tenants.
+std::int64_t VisibleState::floor_references(const BlockManager& manager, bool& has_floors) {
+  std::int64_t references = 0;
+  reports_.resize(static_cast<std::size_t>(manager.max_holders()));
+  const std::size_t num_reports = manager.holders(reports_);
+  for (std::size_t i = 0; i < num_reports; ++i) {
+    if (reports_[i].purpose != "salt floor") continue;
+    has_floors = true;
+    references += reports_[i].references;
+  }
+  return references;
+}
+
 void VisibleState::look_at_standing(const BlockManager& manager, const BlockTables& tables,
                                     bool with_blocks) {
   seen_.clear();
@@ -57,7 +70,10 @@ void VisibleState::look_at_standing(const BlockManager& manager, const BlockTabl
   const bool has_cached = tables.match({}).is_ok();
   const BlockStats s = manager.stats();
   const TableStats t = tables.stats();
-  seen_.insert(seen_.end(), {s.offline, s.holders, s.references, s.fence_entries, t.sequences,
+  // It has made floors of tenants let cached blocks go, too.
+  bool has_floors = false;
+  const std::int64_t references = s.references - floor_references(manager, has_floors);
+  seen_.insert(seen_.end(), {s.offline, s.holders, references, s.fence_entries, t.sequences,
                              t.tokens, t.entries, manager.num_open_tickets()});
   for (const SequenceId id : tables.sequences()) {
     const SequenceInfo info = tables.info(id).value();
@@ -72,9 +88,11 @@ void VisibleState::look_at_standing(const BlockManager& manager, const BlockTabl
     }
   }
   if (with_blocks) {
+    // A block that a floor let go is cached, or only fenced.
+    const std::int64_t kept = has_floors ? s.referenced + s.fenced : 0;
     const std::int64_t cached = has_cached ? s.evictable : 0;
-    seen_.insert(seen_.end(),
-                 {s.free + cached, s.referenced, s.fenced, s.evictable - cached, s.reserved});
+    seen_.insert(seen_.end(), {s.free + cached + kept, has_floors ? 0 : s.referenced,
+                               has_floors ? 0 : s.fenced, s.evictable - cached, s.reserved});
   }
 }
 

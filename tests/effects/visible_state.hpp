@@ -27,6 +27,7 @@ class VisibleState {
  private:
   void look_at_blocks(const BlockManager& manager);
   void look_at_tables(const BlockTables& tables);
+  std::int64_t floor_references(const BlockManager& manager, bool& has_floors);
 
   std::vector<std::int64_t> seen_;
   std::vector<HolderReport> reports_;

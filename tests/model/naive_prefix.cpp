@@ -279,8 +279,8 @@ void NaivePrefix::cut(SequenceId id, std::int64_t length) {
 }
 
 void NaivePrefix::end(SequenceId id) {
-  abort_written(id);
   give_up(id);
+  abort_written(id);
   if (Account* account = account_of(sequences_.at(id)); account != nullptr) --account->sequences;
   sequences_.erase(id);
 }

@@ -56,7 +56,7 @@ void NaivePrefix::leave(const Content& content, const Entry& entry) {
 void NaivePrefix::give_up(SequenceId id) {
   const Sequence& s = sequences_.at(id);
   Account* account = account_of(s);
-  if (account == nullptr || account->limits == SaltLimits{} || s.chain.empty()) return;
+  if (account == nullptr || s.chain.empty()) return;
   const auto last = entries_.find(content_of(s, s.chain.size()));
   if (last == entries_.end() || last->second.number != s.chain.back()) return;
   for (std::size_t i = s.chain.size(); i-- > 0;) {
@@ -92,15 +92,22 @@ void NaivePrefix::give_up(Account& account, const Content& content, std::size_t 
 void NaivePrefix::keep_cap(const Sequence& sequence) {
   Account* account = account_of(sequence);
   if (account == nullptr) return;
-  while (registered_of(sequence.salt) >= account->limits.cap_blocks) {
-    if (account->idle.empty() && !account->kept.empty()) {
-      let_go(*account, Content(account->kept.front()));
+  std::ptrdiff_t put_back = 0;
+  for (int held = 0; held < SaltLimits::kPassedOver &&
+                     registered_of(sequence.salt) >= account->limits.cap_blocks;) {
+    const bool is_kept = std::ssize(account->idle) <= put_back;
+    if (is_kept && account->kept.empty()) return;
+    const Content oldest = is_kept ? account->kept.front() : account->idle.front();
+    if (is_kept) let_go(*account, oldest);
+    std::erase(account->idle, oldest);
+    if (pool_.state(entries_.at(oldest).block.id) == BlockState::evictable) {
+      remove(oldest, PrefixRemoval::over_cap);
+      put_back = 0;
+    } else {
+      account->idle.push_back(oldest);
+      ++put_back;
+      ++held;
     }
-    if (account->idle.empty()) return;
-    const Content oldest = account->idle.front();
-    account->idle.erase(account->idle.begin());
-    if (pool_.state(entries_.at(oldest).block.id) != BlockState::evictable) continue;
-    remove(oldest, PrefixRemoval::over_cap);
   }
 }
 
@@ -120,7 +127,7 @@ void NaivePrefix::yield(std::span<const AppendDemand> demands, std::span<const W
     std::int64_t left = std::min(most, missing - std::ssize(yielded));
     for (const Content& content : accounts_.at(salt).kept) {
       if (left <= 0) break;
-      if (pool_.reference_count(entries_.at(content).block.id) != 1) continue;
+      if (pool_.claims(entries_.at(content).block.id) != 2) continue;  // the floor's, and published
       yielded.emplace_back(salt, content);
       --left;
     }

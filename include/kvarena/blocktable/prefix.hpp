@@ -63,7 +63,10 @@ KVARENA_EXPORT std::string_view name_of(PrefixRemoval removal) noexcept;
 
 /// Options of the prefix cache of some tables.
 struct PrefixOptions {
-  static constexpr std::int32_t kMostExtraKeys = 31;  ///< largest max_extra_keys
+  static constexpr std::int32_t kMostExtraKeys = 31;         ///< largest max_extra_keys
+  static constexpr std::int32_t kMostAccounts = 1 << 20;     ///< largest max_accounts
+  static constexpr std::int64_t kFewestGhostBlocks = 4;      ///< smallest ghost_blocks but 0
+  static constexpr std::int64_t kMostGhostBlocks = 1 << 24;  ///< largest ghost_blocks
 
   bool is_on = false;  ///< whether there is a prefix cache; without one, nothing is allocated
   /// The key of the hash. {0, 0}: drawn at create. It decides nothing but the places of hashes in a
@@ -75,11 +78,12 @@ struct PrefixOptions {
   /// 16 blocks, and at least 64.
   std::int64_t history_entries = 0;
   DuplicateRule duplicates = DuplicateRule::duplicate;  ///< the rule for equal blocks
-  /// Salts that may have an account at a time, 0 .. 2^20 (BlockTables::set_salt_limits). Unless it
-  /// is 0, accounts cost 12 bytes a block. Each floor takes a holder of the manager.
+  /// Salts that may have an account at a time, 0 .. kMostAccounts (BlockTables::set_salt_limits).
+  /// Unless it is 0, accounts cost 12 bytes a block. Each floor takes a holder of the manager.
   std::int32_t max_accounts = 0;
-  /// Ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts. Ghosts say what other sizes and
-  /// policies would find (PrefixUse). Each query is then hashed to its end.
+  /// Ids of the largest ghost cache, kFewestGhostBlocks .. kMostGhostBlocks; 0: no ghosts. Ghosts
+  /// say what other sizes and policies would find (PrefixUse). Each query is then hashed to its
+  /// end.
   std::int64_t ghost_blocks = 0;
   PrefixEventSink events{};  ///< told what is stored and removed; outlives the tables
 };

@@ -15,13 +15,16 @@ namespace kvarena {
 /// Bounds of the blocks of one salt.
 struct SaltLimits {
   static constexpr std::int64_t kNoCap = std::numeric_limits<std::int64_t>::max();  ///< none
+  static constexpr int kPassedOver = 16;  ///< blocks in use, for each new block past the cap
 
   /// So many blocks, those that the salt gave up last, are never evicted for others. A holder of
   /// the tables keeps them: they count as referenced, with the purpose "salt floor" and the salt as
-  /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first.
+  /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first; so
+  /// does reserve_capacity.
   std::int64_t floor_blocks = 0;
   /// When the salt has so many registered blocks, a new one takes the place of its oldest that
-  /// nobody uses, even if blocks of the pool are free. Blocks in use may exceed it.
+  /// nobody uses, even if blocks of the pool are free. Blocks in use may exceed it. A new block
+  /// passes over at most kPassedOver older ones that pins, tickets or sequences hold.
   std::int64_t cap_blocks = kNoCap;
   friend bool operator==(const SaltLimits&, const SaltLimits&) = default;
 };

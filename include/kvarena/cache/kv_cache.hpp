@@ -142,6 +142,10 @@ class KVARENA_EXPORT KvCache {
                                      std::int64_t num_tokens, const RetentionHint& hint);
   /// BlockManager::advance_clock.
   Status advance_clock(std::int64_t now);
+  /// BlockTables::set_salt_limits. tables().salt_figures has the account.
+  Status set_salt_limits(std::uint64_t salt, const SaltLimits& limits);
+  /// BlockTables::close_salt_account.
+  Status close_salt_account(std::uint64_t salt);
 
   // ---- a step --------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 use crate::convert::{c_string, pointer_of, text_of};
 use crate::device::{Device, Target};
+use crate::events::{EventKeeper, PrefixEvents};
 use crate::groups::{shapes_of, LayerGroup, RawGroups};
 use crate::log::{LogKeeper, OperationLog};
 use crate::memory::{Stream, StreamHandle};
@@ -105,6 +106,10 @@ options! {
         prefix_key_low: u64,
         /// Its other half; both 0: drawn at create.
         prefix_key_high: u64,
+        /// Salts that may have an account at a time, 0 .. 2^20; not 0: each block costs 12 bytes more.
+        prefix_accounts: i32,
+        /// Ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts.
+        prefix_ghost_blocks: i32,
     }
 }
 
@@ -141,6 +146,8 @@ pub struct Attached<'a> {
     pub stream: Option<&'a Stream>,
     /// Receives every mutating call.
     pub log: Option<OperationLog>,
+    /// Receives what the prefix cache stores and removes.
+    pub prefix_events: Option<PrefixEvents>,
     /// Layers that keep different data. Then the options' layout is not used, and `num_blocks`
     /// counts pages.
     pub groups: &'a [LayerGroup],
@@ -162,11 +169,12 @@ pub struct Cache {
     /// Keeps the stream of the last recording.
     pub(crate) recorded: Option<Arc<StreamHandle>>,
     log: LogKeeper,
+    events: EventKeeper,
     pub(crate) device: Device,
 }
 
-// SAFETY: any thread may call the library with the handle, one at a time; the pointers in `step` and
-// `log` are to memory that does not belong to a thread. The handle is no pointer that is shared, so
+// SAFETY: any thread may call the library with the handle, one at a time; the pointers in `step`,
+// `log` and `events` are to memory that does not belong to a thread. The handle is no pointer that is shared, so
 // the cache is not `Sync`.
 unsafe impl Send for Cache {}
 
@@ -217,7 +225,7 @@ impl Cache {
         Self::create_with(device, options, Attached::default())
     }
 
-    /// Creates a cache with a name, a stream or an operation log.
+    /// Creates a cache with a name, a stream, an operation log, events or groups.
     pub fn create_with(
         device: &Device,
         options: &CacheOptions,
@@ -225,6 +233,7 @@ impl Cache {
     ) -> Result<Self> {
         let is_cuda = device.info()?.is_cuda;
         let log = LogKeeper::new(attached.log);
+        let events = EventKeeper::new(attached.prefix_events);
         let name = attached.name.map(c_string);
         let groups = RawGroups::of(attached.groups);
         let raw_options = sys::kvarena_cache_options {
@@ -232,12 +241,14 @@ impl Cache {
             name: pointer_of(&name),
             log: log.function(),
             log_user: log.user(),
+            prefix_events: events.function(),
+            prefix_events_user: events.user(),
             groups: groups.groups.as_ptr(),
             num_groups: groups.groups.len() as i64,
             ..options.raw()
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: device, options and result are valid; the log lives until the cache is released.
+        // SAFETY: device, options and result are valid; log and events live until the cache is released.
         check(unsafe { sys::kvarena_cache_create(device.raw(), &raw_options, &mut raw) })?;
         let mut cache = Self {
             raw,
@@ -248,6 +259,7 @@ impl Cache {
             stream: attached.stream.map(|s| s.handle.clone()),
             recorded: None,
             log,
+            events,
             device: device.clone(),
         };
         cache.shape = Shape::of(&cache.options()?, is_cuda);
@@ -334,6 +346,7 @@ impl Drop for Cache {
         // SAFETY: this is the last use of the handle. It waits for the observers that are inside.
         if !Status(unsafe { sys::kvarena_cache_release(self.raw) }).is_ok() {
             self.log.leak(); // the cache lives on
+            self.events.leak();
         }
     }
 }

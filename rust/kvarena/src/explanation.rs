@@ -1,5 +1,6 @@
 //! Why blocks can or cannot be had, and the figures of pools.
 
+use crate::accounts::SaltShare;
 use crate::convert::{string_at, FromC};
 use crate::status::Status;
 use crate::sys;
@@ -95,11 +96,16 @@ pub struct Explanation {
     /// Blocks that come back when `largest[0]` .. `largest[i]` release all that they hold; `None` in a
     /// pool without tables, where this is not known.
     pub returning: Vec<Option<i64>>,
+    /// What eviction would give, and from whom: salts with an account, most blocks first.
+    pub evictable_salts: Vec<SaltShare>,
+    /// Evictable blocks of all others; 0 of a pool.
+    pub evictable_of_others: i64,
 }
 
 impl Explanation {
     pub(crate) fn of(status: Status, raw: &sys::kvarena_explanation) -> Self {
         let count = (raw.num_largest.max(0) as usize).min(sys::KVARENA_MAX_LARGEST);
+        let salts = (raw.num_salts.max(0) as usize).min(sys::KVARENA_MAX_SALTS);
         Self {
             status,
             requested: raw.requested,
@@ -110,6 +116,8 @@ impl Explanation {
             // SAFETY: the holders live on until the next call that ends one.
             largest: raw.largest[..count].iter().map(|r| unsafe { HolderReport::of(r) }).collect(),
             returning: raw.returning[..count].iter().map(|&b| (b >= 0).then_some(b)).collect(),
+            evictable_salts: raw.evictable_salts[..salts].iter().map(SaltShare::from).collect(),
+            evictable_of_others: raw.evictable_of_others,
         }
     }
 
@@ -126,6 +134,8 @@ impl Explanation {
             blocks: None,
             largest: Vec::new(),
             returning: Vec::new(),
+            evictable_salts: Vec::new(),
+            evictable_of_others: 0,
         }
     }
 }
@@ -230,6 +240,10 @@ answer! {
         state: BlockState,
         /// What is known of its content.
         content: BlockContent,
+        /// Of the retention that is in force; 35: the usual one.
+        priority: i64,
+        /// When the retention ends; 0: never.
+        expires_at: i64,
     }
 }
 

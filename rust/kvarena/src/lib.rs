@@ -77,8 +77,10 @@
 
 #[macro_use]
 mod convert;
+mod accounts;
 mod cache;
 mod device;
+mod events;
 mod explanation;
 mod groups;
 mod kernels;
@@ -100,8 +102,10 @@ pub mod sys;
 mod sys_test;
 mod values;
 
+pub use accounts::{Ghost, PrefixHistogram, PrefixUse, SaltInfo, SaltLimits, SaltShare};
 pub use cache::{fit, footprint, Attached, Cache, CacheOptions, Footprint};
 pub use device::{devices_json, CudaOptions, Device, DeviceInfo, HostOptions, Target, Verdict};
+pub use events::{PrefixEvent, PrefixEvents};
 pub use explanation::{Available, BlockCounts, BlockInfo, Explanation, HolderReport, Stats};
 pub use groups::{GroupBlocks, GroupLayer, LayerGroup, PageStats, PartStats};
 pub use kernels::{describe_kernels, Kernels, KernelsOptions, Tables};
@@ -122,8 +126,8 @@ pub use status::{Error, Resource, Result, Status};
 pub use step::{AttendArgs, Batch, Demand, DeviceBatch, RecordedStep, Recording, Step, WriteArgs};
 pub use values::{
     BlockContent, BlockOrder, BlockState, Dtype, Duplicates, Eviction, GroupKind, Holder,
-    ImportState, LogLevel, MemoryKind, OperationKind, Place, PlaneKind, PrefixRemoval, PrefixStop,
-    Purpose, Scrub, Sequence, StateMode, Ticket, TileOrder, Urgency,
+    ImportState, LogLevel, MemoryKind, OperationKind, Place, PlaneKind, PrefixEventKind,
+    PrefixRemoval, PrefixStop, Purpose, Scrub, Sequence, StateMode, Ticket, TileOrder, Urgency,
 };
 
 /// Returns the library's version, "major.minor.patch".

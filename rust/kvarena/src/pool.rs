@@ -6,7 +6,7 @@ use crate::log::{LogKeeper, OperationLog};
 use crate::questions::Question;
 use crate::status::{check, failed, Error, Result, Status};
 use crate::sys;
-use crate::values::{raw_ticket, BlockContent, Holder, Ticket, Urgency};
+use crate::values::{raw_ticket, BlockContent, Eviction, Holder, Ticket, Urgency};
 use std::ptr;
 
 options! {
@@ -22,6 +22,8 @@ options! {
         max_holders: i32,
         /// Tickets at a time, 1 .. 2^30; 0: 64.
         max_open_tickets: i32,
+        /// Which published block that nobody holds goes first.
+        eviction: Eviction,
     }
 }
 
@@ -246,6 +248,25 @@ impl Pool {
         content: BlockContent,
     ) -> Result<()> {
         check(unsafe { sys::kvarena_pool_set_content(self.raw, block, generation, content.into()) })
+    }
+
+    /// Says how long a published block should stay: `priority` 0 (evicted first) .. 100, until
+    /// `expires_at` of [`advance_clock`](Self::advance_clock) (0: for ever).
+    pub fn set_retention(
+        &mut self,
+        block: i32,
+        generation: u32,
+        priority: i32,
+        expires_at: i64,
+    ) -> Result<()> {
+        check(unsafe {
+            sys::kvarena_pool_set_retention(self.raw, block, generation, priority, expires_at)
+        })
+    }
+
+    /// Sets the clock of retentions, which begins at 0, in any unit of the engine.
+    pub fn advance_clock(&mut self, now: i64) -> Result<()> {
+        check(unsafe { sys::kvarena_pool_advance_clock(self.raw, now) })
     }
 
     /// Takes a block out of service, at once or when its last reference goes. Says whether it is

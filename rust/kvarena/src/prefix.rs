@@ -92,6 +92,27 @@ fn entry(list: &[u64], reason: i32) -> u64 {
     usize::try_from(reason).ok().and_then(|i| list.get(i)).copied().unwrap_or(0)
 }
 
+impl From<&sys::kvarena_prefix_stats> for PrefixStats {
+    fn from(raw: &sys::kvarena_prefix_stats) -> Self {
+        Self {
+            registered: raw.registered,
+            published: raw.published,
+            registrations: raw.registrations,
+            removals: raw.removals,
+            queries: raw.queries,
+            query_tokens: raw.query_tokens,
+            hits: raw.hits,
+            hit_blocks: raw.hit_blocks,
+            hit_tokens: raw.hit_tokens,
+            duplicates: raw.duplicates,
+            shared: raw.shared,
+            broken_chains: raw.broken_chains,
+            stops: raw.stops,
+            removals_by: raw.removals_by,
+        }
+    }
+}
+
 impl PrefixStats {
     /// Queries that ended for this reason.
     pub fn stops(&self, stop: PrefixStop) -> u64 {
@@ -214,21 +235,6 @@ impl Cache {
     pub fn prefix_stats(&self) -> Result<PrefixStats> {
         let mut raw = sys::kvarena_prefix_stats::default();
         check(unsafe { sys::kvarena_prefix_ask(self.raw, &mut raw) })?;
-        Ok(PrefixStats {
-            registered: raw.registered,
-            published: raw.published,
-            registrations: raw.registrations,
-            removals: raw.removals,
-            queries: raw.queries,
-            query_tokens: raw.query_tokens,
-            hits: raw.hits,
-            hit_blocks: raw.hit_blocks,
-            hit_tokens: raw.hit_tokens,
-            duplicates: raw.duplicates,
-            shared: raw.shared,
-            broken_chains: raw.broken_chains,
-            stops: raw.stops,
-            removals_by: raw.removals_by,
-        })
+        Ok((&raw).into())
     }
 }

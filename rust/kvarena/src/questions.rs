@@ -44,7 +44,7 @@ impl Question<'_> {
 /// [`Error::StaleHandle`].
 #[derive(Clone, Copy, Debug)]
 pub struct Observer {
-    raw: *mut sys::kvarena_cache,
+    pub(crate) raw: *mut sys::kvarena_cache,
 }
 
 // SAFETY: the calls below are for any thread, and a handle that was released is found by its number.

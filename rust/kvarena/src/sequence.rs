@@ -47,6 +47,10 @@ answer! {
         import_state: ImportState,
         /// Leading tokens whose values the prefix cache was told.
         known_tokens: i64,
+        /// Leading blocks that the prefix cache knows.
+        registered_blocks: i64,
+        /// Of these, those that others can find.
+        published_blocks: i64,
     }
 }
 

@@ -18,6 +18,12 @@ pub const KVARENA_STREAM_PER_THREAD: usize = 0x2;
 pub const KVARENA_MAX_LARGEST: usize = 8;
 /// The entries of the lists by reason in [`kvarena_prefix_stats`].
 pub const KVARENA_MAX_PREFIX_REASONS: usize = 16;
+/// The entries of [`kvarena_prefix_histogram`].
+pub const KVARENA_PREFIX_BUCKETS: usize = 17;
+/// The entries of the list in [`kvarena_prefix_use`].
+pub const KVARENA_MAX_GHOSTS: usize = 32;
+/// The length of [`kvarena_explanation`]'s list of salts.
+pub const KVARENA_MAX_SALTS: usize = 4;
 
 pub type kvarena_sequence = u64;
 pub type kvarena_ticket = u64;
@@ -359,6 +365,12 @@ values! {
         KVARENA_REMOVED_FORGOTTEN = 2,
         KVARENA_REMOVED_ABORTED = 3,
         KVARENA_REMOVED_LOST = 4,
+        KVARENA_REMOVED_OVER_CAP = 5,
+    }
+    enum kvarena_prefix_event_kind {
+        KVARENA_PREFIX_STORED = 0,
+        KVARENA_PREFIX_REMOVED = 1,
+        KVARENA_PREFIX_CLEARED = 2,
     }
     enum kvarena_purpose {
         KVARENA_MODEL_WEIGHTS = 0,
@@ -420,6 +432,8 @@ callbacks! {
         object: *const c_char,
     );
     type kvarena_operation_function = fn(user: *mut c_void, operation: *const kvarena_operation);
+    type kvarena_prefix_event_function =
+        fn(user: *mut c_void, event: *const kvarena_prefix_event);
     type kvarena_unhealthy_function = fn(
         user: *mut c_void,
         code: *const c_char,
@@ -452,6 +466,19 @@ plain_structs! {
         sequence: kvarena_sequence,
         num_tokens: i32,
         urgency: i32,
+    }
+    struct kvarena_prefix_histogram {
+        counts: [u64; KVARENA_PREFIX_BUCKETS],
+        sum: u64,
+    }
+    struct kvarena_ghost {
+        policy: i32,
+        half_pools: i32,
+        hits_ppm: i64,
+    }
+    struct kvarena_salt_share {
+        salt: u64,
+        blocks: i64,
     }
     struct kvarena_holder_report {
         holder: kvarena_holder,
@@ -531,6 +558,19 @@ sized_structs! {
         flag: i32,
         reserved: i32,
     }
+    struct kvarena_prefix_event {
+        struct_size: u64,
+        number: u64,
+        salt: u64,
+        tokens: *const i32,
+        num_tokens: u64,
+        extra_keys: *const u64,
+        num_extra_keys: u64,
+        kind: i32,
+        removal: i32,
+        block: i32,
+        parent: i32,
+    }
     struct kvarena_layer_group {
         struct_size: u64,
         layers: *const kvarena_group_layer,
@@ -601,6 +641,10 @@ sized_structs! {
         prefix_history: i64,
         prefix_key_low: u64,
         prefix_key_high: u64,
+        prefix_accounts: i32,
+        prefix_ghost_blocks: i32,
+        prefix_events: kvarena_prefix_event_function,
+        prefix_events_user: *mut c_void,
     }
     struct kvarena_footprint {
         struct_size: u64,
@@ -663,6 +707,29 @@ sized_structs! {
         stops: [u64; 16],
         removals_by: [u64; 16],
     }
+    struct kvarena_prefix_use {
+        struct_size: u64,
+        lifetime: kvarena_prefix_histogram,
+        idle: kvarena_prefix_histogram,
+        reuse_gap: kvarena_prefix_histogram,
+        ghost_sampled_ppm: i64,
+        ghost_references: u64,
+        num_ghosts: i64,
+        ghosts: [kvarena_ghost; KVARENA_MAX_GHOSTS],
+    }
+    struct kvarena_salt_limits {
+        struct_size: u64,
+        floor_blocks: i64,
+        cap_blocks: i64,
+    }
+    struct kvarena_salt_info {
+        struct_size: u64,
+        registered: i64,
+        kept: i64,
+        sequences: i64,
+        floor_blocks: i64,
+        cap_blocks: i64,
+    }
     struct kvarena_sequence_info {
         struct_size: u64,
         length_tokens: i64,
@@ -676,6 +743,8 @@ sized_structs! {
         import_state: i32,
         reserved: i32,
         known_tokens: i64,
+        registered_blocks: i64,
+        published_blocks: i64,
     }
     struct kvarena_group_blocks {
         struct_size: u64,
@@ -856,6 +925,9 @@ sized_structs! {
         num_largest: i64,
         largest: [kvarena_holder_report; KVARENA_MAX_LARGEST],
         returning: [i64; KVARENA_MAX_LARGEST],
+        num_salts: i64,
+        evictable_salts: [kvarena_salt_share; KVARENA_MAX_SALTS],
+        evictable_of_others: i64,
     }
     struct kvarena_block_info {
         struct_size: u64,
@@ -865,6 +937,8 @@ sized_structs! {
         state: i32,
         content: i32,
         reserved: i32,
+        priority: i64,
+        expires_at: i64,
     }
     struct kvarena_page_stats {
         struct_size: u64,
@@ -925,6 +999,8 @@ sized_structs! {
         name: *const c_char,
         log: kvarena_operation_function,
         log_user: *mut c_void,
+        eviction: i32,
+        reserved: i32,
     }
     struct kvarena_holder_options {
         struct_size: u64,
@@ -1348,6 +1424,7 @@ functions! {
     ) -> kvarena_status;
     fn kvarena_name_of_prefix_stop(stop: i32) -> *const c_char;
     fn kvarena_name_of_prefix_removal(removal: i32) -> *const c_char;
+    fn kvarena_name_of_prefix_event(kind: i32) -> *const c_char;
     fn kvarena_prefix_match(
         cache: *mut kvarena_cache,
         prompt: *const kvarena_sequence_options,
@@ -1391,6 +1468,26 @@ functions! {
         cache: *mut kvarena_cache,
         stats: *mut kvarena_prefix_stats,
     ) -> kvarena_status;
+    fn kvarena_prefix_ask_use(
+        cache: *mut kvarena_cache,
+        usage: *mut kvarena_prefix_use,
+    ) -> kvarena_status;
+    fn kvarena_prefix_snapshot(
+        cache: *mut kvarena_cache,
+        stats: *mut kvarena_prefix_stats,
+        usage: *mut kvarena_prefix_use,
+    ) -> kvarena_status;
+    fn kvarena_salt_set_limits(
+        cache: *mut kvarena_cache,
+        salt: u64,
+        limits: *const kvarena_salt_limits,
+    ) -> kvarena_status;
+    fn kvarena_salt_ask(
+        cache: *mut kvarena_cache,
+        salt: u64,
+        info: *mut kvarena_salt_info,
+    ) -> kvarena_status;
+    fn kvarena_salt_close(cache: *mut kvarena_cache, salt: u64) -> kvarena_status;
     fn kvarena_step_failed_demand(cache: *mut kvarena_cache, index: *mut i64) -> kvarena_status;
     fn kvarena_step_device_batch(
         cache: *mut kvarena_cache,
@@ -1602,6 +1699,14 @@ functions! {
         generation: u32,
         content: i32,
     ) -> kvarena_status;
+    fn kvarena_pool_set_retention(
+        pool: *mut kvarena_pool,
+        block: i32,
+        generation: u32,
+        priority: i32,
+        expires_at: i64,
+    ) -> kvarena_status;
+    fn kvarena_pool_advance_clock(pool: *mut kvarena_pool, now: i64) -> kvarena_status;
     fn kvarena_pool_quarantine(
         pool: *mut kvarena_pool,
         block: i32,

@@ -96,6 +96,9 @@ fn c_program(mirror: &Mirror) -> String {
         ("KVARENA_STREAM_PER_THREAD", "%d"),
         ("KVARENA_MAX_LARGEST", "%d"),
         ("KVARENA_MAX_PREFIX_REASONS", "%d"),
+        ("KVARENA_PREFIX_BUCKETS", "%d"),
+        ("KVARENA_MAX_GHOSTS", "%d"),
+        ("KVARENA_MAX_SALTS", "%d"),
     ] {
         writeln!(c, "  printf(\"value {name} {format}\\n\", {name});").unwrap();
     }
@@ -129,6 +132,9 @@ fn expected_lines(mirror: &Mirror) -> Vec<String> {
         format!("value KVARENA_STREAM_PER_THREAD {}", sys::KVARENA_STREAM_PER_THREAD),
         format!("value KVARENA_MAX_LARGEST {}", sys::KVARENA_MAX_LARGEST),
         format!("value KVARENA_MAX_PREFIX_REASONS {}", sys::KVARENA_MAX_PREFIX_REASONS),
+        format!("value KVARENA_PREFIX_BUCKETS {}", sys::KVARENA_PREFIX_BUCKETS),
+        format!("value KVARENA_MAX_GHOSTS {}", sys::KVARENA_MAX_GHOSTS),
+        format!("value KVARENA_MAX_SALTS {}", sys::KVARENA_MAX_SALTS),
     ];
     for (value, number) in mirror.enums.iter().flat_map(|e| &e.values) {
         lines.push(format!("value {value} {number}"));

@@ -203,6 +203,20 @@ enumeration! {
         Aborted = KVARENA_REMOVED_ABORTED,
         /// Others took it.
         Lost = KVARENA_REMOVED_LOST,
+        /// A newer block of its salt took its place.
+        OverCap = KVARENA_REMOVED_OVER_CAP,
+    }
+}
+
+enumeration! {
+    /// What has happened to a block that can be found.
+    PrefixEventKind {
+        /// It was published.
+        Stored = KVARENA_PREFIX_STORED,
+        /// It cannot be found any more.
+        Removed = KVARENA_PREFIX_REMOVED,
+        /// All blocks have gone at once.
+        Cleared = KVARENA_PREFIX_CLEARED,
     }
 }
 

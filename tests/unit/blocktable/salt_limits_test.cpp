@@ -94,6 +94,57 @@ TEST_F(SaltLimitsTest, ACapTakesTheSaltsOwnOldest) {
   EXPECT_EQ(figures(1).registered, 3);
 }
 
+TEST_F(SaltLimitsTest, ACapTakesWhatWasCachedBeforeIt) {
+  EXPECT_OK(tables().set_salt_limits(1, {}));
+  cache(tokens(9), 1);  // two blocks
+  EXPECT_OK(tables().set_salt_limits(1, {.cap_blocks = 2}));
+  cache(tokens(5, 100), 1);
+  EXPECT_EQ(figures(1).registered, 2);
+  EXPECT_EQ(cached(tokens(9), 1), 1);
+}
+
+TEST_F(SaltLimitsTest, ACapTakesABlockInUseWhenItsUseHasEnded) {
+  EXPECT_OK(tables().set_salt_limits(1, {.cap_blocks = 2}));
+  const Ticket ticket = manager().open_ticket().value();
+  EXPECT_OK(tables().destroy(computed(tokens(5), 1), ticket));
+  cache(tokens(5, 100), 1);
+  cache(tokens(5, 200), 1);
+  EXPECT_EQ(figures(1).registered, 2);
+  EXPECT_EQ(cached(tokens(5), 1), 1) << "its turn had come, but work still read it";
+  EXPECT_EQ(cached(tokens(5, 100), 1), 0);
+  EXPECT_OK(manager().retire(ticket));
+  for (std::int32_t first = 300; first < 600; first += 100) cache(tokens(5, first), 1);
+  EXPECT_EQ(figures(1).registered, 2);
+  EXPECT_EQ(cached(tokens(5), 1), 0);
+  expect_whole();
+}
+
+TEST_F(SaltLimitsTest, AFloorDoesNotGoForWhatWorkStillReads) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  const Ticket ticket = manager().open_ticket().value();
+  EXPECT_OK(tables().destroy(computed(tokens(9), 1), ticket));
+  const SequenceId large = begin(tokens(28, 100), 1);
+  const Tokens all = tokens(28, 100);
+  const AppendDemand demand{large, 28, {}, all};
+  EXPECT_REFUSED(tables().append(std::span(&demand, 1)), exhausted, block);
+  EXPECT_EQ(figures(1).kept, 2) << "the blocks would not have come back";
+  EXPECT_OK(manager().retire(ticket));
+  append_rest(large, all);
+  EXPECT_EQ(figures(1).kept, 1);
+  expect_whole();
+  EXPECT_OK(tables().destroy(large));
+}
+
+TEST_F(SaltLimitsTest, AFloorKeepsASequenceThatEndsInAStep) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  const SequenceId id = computed(tokens(9), 1);
+  append_rest(id, tokens(13));  // the third block is registered, and not published
+  EXPECT_OK(tables().destroy(id));
+  EXPECT_EQ(figures(1).registered, 2);
+  EXPECT_EQ(figures(1).kept, 2);
+  expect_whole();
+}
+
 TEST_F(SaltLimitsTest, AFloorFollowsItsLimits) {
   EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
   cache(tokens(13), 1);
