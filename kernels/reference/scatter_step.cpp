@@ -89,8 +89,8 @@ void scatter_states(const ScatterStatesParams& p) {
   const std::int64_t slots = std::int64_t{state.num_rows} * shape.num_parts;
   list(StateShape::kReadOffset, p.read, slots, shape.num_slots(), -1);
   list(shape.write_offset(), p.write, slots, shape.num_slots(), -1);
-  list(shape.extra_offsets_offset(), p.extra_offsets, state.num_rows, shape.max_rows + 1,
-       static_cast<std::int32_t>(extras));
+  list(shape.extra_offsets_offset(), p.extra_offsets, extras == 0 ? 0 : state.num_rows,
+       shape.max_rows + 1, static_cast<std::int32_t>(extras));
   list(shape.extra_tokens_offset(), p.extra_tokens, extras, most_extras, -1);
   list(shape.extra_slots_offset(), p.extra_slots, extras * shape.num_parts,
        most_extras * shape.num_parts, -1);

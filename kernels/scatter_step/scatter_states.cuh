@@ -49,7 +49,8 @@ __device__ __forceinline__ void scatter_offsets(const ScatterStatesParams& p,
                                                 int num_extras) {
   const auto* offsets = reinterpret_cast<const int*>(staged + p.shape.extra_offsets_offset());
   for (int row = static_cast<int>(threadIdx.x); row <= p.shape.max_rows; row += kScatterThreads) {
-    p.extra_offsets[row] = row < num_rows ? __ldcv(offsets + row) : num_extras;
+    const bool is_staged = row < num_rows && num_extras > 0;
+    p.extra_offsets[row] = is_staged ? __ldcv(offsets + row) : num_extras;
   }
 }
 
