@@ -17,6 +17,7 @@ CudaStates::CudaStates(const Arena& arena, const GroupDeviceTables& tables, std:
                        .num_sms = num_sms});
     slots_.push_back({.group = static_cast<std::int32_t>(layout.parts().size() + i),
                       .num_parts = blocks.num_parts,
+                      .max_extras = arrays.shape.max_extras,
                       .read = arrays.read,
                       .write = arrays.write,
                       .extra_offsets = arrays.extra_offsets,

@@ -29,6 +29,7 @@ StateStep::StateStep(const GroupLayout& layout, const StateStepLimits& limits)
     device_views_.push_back(
         {.group = first_table_ + static_cast<std::int32_t>(device_views_.size()),
          .num_parts = states.blocks.num_parts,
+         .max_extras = static_cast<std::int64_t>(its.extra_tokens.size()),
          .read = its.read.data(),
          .write = its.write.data(),
          .extra_offsets = its.extra_offsets.data(),

@@ -149,8 +149,9 @@ class KVARENA_EXPORT KvCache {
   /// Returns failed_precondition (step) inside a step. Returns device_error (step), once, when the
   /// device did not take that step; `subject` and `required` are the first and the last step lost.
   /// begin_step has then waited for the last step's stream, the sequences of these steps have
-  /// tokens that nobody wrote, and so may those that began with a cached prefix since the first of
-  /// them. The prefix cache has forgotten all blocks, as after every device_error. The next
+  /// tokens that nobody wrote (states of recurrent layers are lost: BlockTables::lose_states; a
+  /// fork made since has theirs), and so may those that began with a cached prefix since the first
+  /// of them. The prefix cache has forgotten all blocks, as after every device_error. The next
   /// begin_step goes on. (synchronize returns the failure of earlier work.) For a stream other than
   /// the last step's, returns not_found (stream), failed_precondition (stream) while either of the
   /// two is captured, or what Device::wait returns; nothing has changed then. A failure on the last

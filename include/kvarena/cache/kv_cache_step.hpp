@@ -28,6 +28,7 @@ struct StepOptions {
 struct DeviceStateSlots {
   std::int32_t group = 0;                       ///< of the tables
   std::int32_t num_parts = 1;                   ///< blocks of a state
+  std::int64_t max_extras = 0;                  ///< that any step has
   const std::int32_t* read = nullptr;           ///< [num_rows, num_parts]
   const std::int32_t* write = nullptr;          ///< [num_rows, num_parts]
   const std::int32_t* extra_offsets = nullptr;  ///< [num_rows + 1]

@@ -116,6 +116,24 @@ TEST_P(CudaStates, OneGraphServesEveryStep) {
   if (!HasFailure()) engine.end();
 }
 
+TEST_P(CudaStates, WhatALostStepWasToWriteIsNeverRead) {
+  KVARENA_NEEDS_GPU();
+  const CudaStatesCase& its = GetParam();
+  const Stream stream;
+  CudaStatesEngine engine(its, 9, stream.get());
+  ASSERT_TRUE(engine.is_created());
+  const RecordedStep shape{.num_rows = 5, .tokens_per_row = 1};
+  Graph graph(stream.get());
+  ASSERT_OK(graph.capture([&] { return engine.record(shape); }));
+  for (int i = 0; i < 8 && !HasFailure(); ++i) {
+    engine.play(20, shape, [&] { return graph.launch(); });
+    if (!HasFailure()) engine.lose(shape);
+  }
+  if (!HasFailure()) engine.play(20, shape, [&] { return graph.launch(); });
+  EXPECT_EQ(engine.missing({"lost step"}), "");
+  if (!HasFailure()) engine.end();
+}
+
 INSTANTIATE_TEST_SUITE_P(, CudaStates, ::testing::ValuesIn(all_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
