@@ -104,10 +104,13 @@ class Mirror {
   }
   int num_rows() const { return num_rows_; }
   int num_copies() const { return num_copies_; }
+  /// Of the group with the fewest, among those without room for the longest table of each sequence.
   std::uint64_t num_restarts() const {
     std::uint64_t least = ~std::uint64_t{0};
     for (std::size_t part = 0; part < options_.parts.size(); ++part) {
-      if (options_.parts[part].table.kind == PagedKind::cross) continue;
+      const kernels::StepShape& shape = plan_.parts[part].shape;
+      if (shape.table_entries >= std::int64_t{shape.max_sequences} * shape.max_blocks_a_row)
+        continue;
       least = std::min(least, staging_.num_restarts(part));
     }
     return least;
