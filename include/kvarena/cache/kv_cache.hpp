@@ -213,10 +213,11 @@ class KVARENA_EXPORT KvCache {
   /// step's stream does not depend on it, and the graph may be launched on any stream. Until
   /// end_recording, write_kv and attend record the layers of a decode step of this shape, with q
   /// and out of num_rows * tokens_per_row tokens. The graph serves every later append_recorded of
-  /// the same shape, because tables, lengths and slots are read on the device. Returns the padded
-  /// batch (device_slots; -1 past a step's tokens). Returns unsupported (device) on the host;
-  /// invalid_argument (num_sequences, num_tokens); not_found (stream); failed_precondition (stream)
-  /// when the stream is not captured, or (step) inside a step or a recording.
+  /// the same shape, because tables, lengths and slots, those of states too, are read on the
+  /// device. Returns the padded batch (device_slots; -1 past a step's tokens). Returns unsupported
+  /// (device) on the host; invalid_argument (num_sequences, num_tokens); not_found (stream);
+  /// failed_precondition (stream) when the stream is not captured, or (step) inside a step or a
+  /// recording.
   Result<StepBatch> begin_recording(const RecordedStep& shape, const StepOptions& options = {});
   /// Ends the recording, which holds the whole step. Returns failed_precondition (step) outside a
   /// recording.
@@ -269,7 +270,8 @@ class KVARENA_EXPORT KvCache {
   /// Returns K and V of one layer of the pool, for kernels of the caller. Returns invalid_argument
   /// (layer) when the layer does not exist.
   Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
-  /// Returns the states of a recurrent layer of the pool, for kernels of the caller. Returns
+  /// Returns the states of a recurrent layer of the pool, for kernels of the caller: their bytes
+  /// are in memory of the device. StepBatch::device_states has the slots of a step. Returns
   /// invalid_argument (layer) for another layer.
   Result<StateView> state_view(std::int32_t layer) const noexcept;
   /// The block manager: accounts, holders, explain().
