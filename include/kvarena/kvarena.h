@@ -1189,8 +1189,10 @@ typedef struct kvarena_write_args {
   int32_t reserved;                  ///< 0
 } kvarena_write_args;
 
-/// The slots of a group of states in a step, by row of the demands: docs/states.md. Host memory,
-/// valid until the step ends.
+/// The slots of a group of states in a step, by row of the demands: docs/states.md. Valid until the
+/// step ends. Kernels take the lists in memory of the device, in the order of the step's stream; on
+/// the host device they are those in host memory. On CUDA their addresses are the same in every
+/// step. In a recording there are only these.
 typedef struct kvarena_state_slots {
   uint64_t struct_size;          ///< sizeof(kvarena_state_slots)
   const int32_t* read;           ///< [num_rows, num_parts] before the step; -1: zeros
@@ -1202,6 +1204,13 @@ typedef struct kvarena_state_slots {
   int32_t num_extras;            ///< states inside the step; the kernel must write all of them
   int32_t num_parts;             ///< slots of one state
   int32_t part;                  ///< the part of the pool, for kvarena_sequence_group_blocks
+  const int32_t* device_read;    ///< as `read`, for kernels; rows behind those of a step have -1
+  const int32_t* device_write;   ///< as `write`; the same
+  const int32_t* device_extra_offsets;  ///< as `extra_offsets`
+  const int32_t* device_extra_tokens;   ///< as `extra_tokens`
+  const int32_t* device_extra_slots;    ///< as `extra_slots`
+  int32_t max_extras;                   ///< that any step has
+  int32_t reserved;                     ///< 0
 } kvarena_state_slots;
 
 /// K and V of a sequence's encoder for one layer of a cross group.
@@ -1277,8 +1286,9 @@ KVARENA_API kvarena_status kvarena_step_write(kvarena_cache* cache, const kvaren
 /// (num_groups) too.
 KVARENA_API kvarena_status kvarena_step_group_batch(kvarena_cache* cache, int32_t part,
                                                     kvarena_device_batch* batch);
-/// Writes the slots of the step's `index`-th group of states, counted from 0. Returns
-/// failed_precondition (step) without an append, or invalid_argument (num_groups).
+/// Writes the slots of the `index`-th group of states, counted from 0, of the step or the
+/// recording. Returns failed_precondition (step) without an append, or invalid_argument
+/// (num_groups).
 KVARENA_API kvarena_status kvarena_step_states(kvarena_cache* cache, int32_t index,
                                                kvarena_state_slots* slots);
 /// Queues the write of K and V of a sequence's encoder, for a layer of a cross group: once, or

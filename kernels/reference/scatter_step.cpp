@@ -66,4 +66,42 @@ void scatter_step(const ScatterStepParams& p) {
   state.num_copies = num_copies;
 }
 
+void scatter_states(const ScatterStatesParams& p) {
+  const StateShape& shape = p.shape;
+  const StepWord expected = p.expected_word != nullptr ? *p.expected_word : p.expected;
+  const auto named = static_cast<std::int32_t>(expected % kMaxRingSlots);
+  const std::byte* slot = p.ring + (named < shape.steps_in_flight ? named : 0) * shape.slot_bytes();
+  const StagedStates header = *at<StagedStates>(slot, 0);
+  ScatterState& state = p.state->step;
+  const bool is_found = is_expected(expected, header.step, state);
+  const auto most_copies = static_cast<std::int32_t>(shape.num_slots());
+  state.num_rows = is_found ? std::clamp(header.step.num_rows, 0, shape.max_rows) : 0;
+  state.num_copies = is_found ? std::clamp(header.step.num_copies, 0, most_copies) : 0;
+  const std::int64_t most_extras = shape.max_extras;
+  const std::int64_t extras =
+      is_found ? std::clamp(header.num_extras, std::int64_t{0}, most_extras) : 0;
+  p.state->num_extras = extras;
+  const auto list = [&](std::int64_t offset, std::int32_t* to, std::int64_t count,
+                        std::int64_t room, std::int32_t behind) {
+    std::copy_n(at<std::int32_t>(slot, offset), count, to);
+    std::fill(to + count, to + room, behind);
+  };
+  const std::int64_t slots = std::int64_t{state.num_rows} * shape.num_parts;
+  list(StateShape::kReadOffset, p.read, slots, shape.num_slots(), -1);
+  list(shape.write_offset(), p.write, slots, shape.num_slots(), -1);
+  list(shape.extra_offsets_offset(), p.extra_offsets, extras == 0 ? 0 : state.num_rows,
+       shape.max_rows + 1, static_cast<std::int32_t>(extras));
+  list(shape.extra_tokens_offset(), p.extra_tokens, extras, most_extras, -1);
+  list(shape.extra_slots_offset(), p.extra_slots, extras * shape.num_parts,
+       most_extras * shape.num_parts, -1);
+  const auto* copies = at<BlockCopy>(slot, shape.copies_offset());
+  std::copy_n(copies, state.num_copies, p.copies);
+  std::fill(p.copies + state.num_copies, p.copies + most_copies, BlockCopy{kNoBlock, kNoBlock});
+  if (is_found) {
+    p.report->taken = state.serial = header.step.serial;
+  } else {
+    p.report->misses = ++state.misses;
+  }
+}
+
 }  // namespace kvarena::kernels::reference

@@ -341,10 +341,4 @@ __global__ void __launch_bounds__(kScatterThreads)
   scatter<false>(p);
 }
 
-/// A step of several parts, a thread block for each.
-__global__ void __launch_bounds__(kScatterThreads)
-    scatter_parts(const __grid_constant__ ScatterPartsParams all) {
-  scatter<true>(all.parts[blockIdx.x]);
-}
-
 }  // namespace kvarena::kernels

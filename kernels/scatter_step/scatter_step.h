@@ -12,15 +12,18 @@
 /// counts a miss.
 
 #include "kernels/params.h"
+#include "kernels/scatter_step/staged_states.h"
 
 #include <cuda_runtime_api.h>
 
 namespace kvarena::kernels {
 
-/// Steps of several parts, which one launch takes.
+/// Steps of several parts and groups of states, which one launch takes.
 struct ScatterPartsParams {
   static constexpr std::int32_t kMostParts = 16;
+  static constexpr std::int32_t kMostStates = 8;
   ScatterStepParams parts[kMostParts];
+  ScatterStatesParams states[kMostStates];
 };
 static_assert(sizeof(ScatterPartsParams) < 4000, "kernel parameters have 4 KiB");
 
@@ -31,10 +34,11 @@ Status load_scatter_step() noexcept;
 /// nothing is queued then.
 Status launch_scatter_step(const ScatterStepParams& params, cudaStream_t stream) noexcept;
 
-/// Queues the scatter of a step of `num_parts` parts, 1 .. kMostParts. A part whose `slots` are
-/// null has no slots: the new tokens of its rows see the row's tokens and are not among them.
-/// Returns what launch_scatter_step returns, or invalid_argument (num_groups).
+/// Queues the scatter of a step of `num_parts` parts, up to kMostParts, and `num_states` groups of
+/// states, up to kMostStates; one of them at least. A part whose `slots` are null has no slots: the
+/// new tokens of its rows see the row's tokens and are not among them. Returns what
+/// launch_scatter_step returns, or invalid_argument (num_groups).
 Status launch_scatter_parts(const ScatterPartsParams& params, std::int32_t num_parts,
-                            cudaStream_t stream) noexcept;
+                            std::int32_t num_states, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

@@ -285,6 +285,13 @@ class StateSlots(NamedTuple):
     extra_tokens: list[int]  #: [extras] after which new token of the row, from 0
     extra_slots: list[list[int]]  #: [extras][parts] where that state is to be written too
     part: int  #: the part of the pool, for group_blocks
+    # The same in memory of the device, int32, for kernels on the step's stream. On CUDA the addresses
+    # are the same in every step and in a recording, which has empty lists.
+    device_read: SupportsDLPack  #: [rows, parts]
+    device_write: SupportsDLPack  #: [rows, parts]
+    device_extra_offsets: SupportsDLPack  #: [rows + 1]
+    device_extra_tokens: SupportsDLPack  #: [most extras of a step]
+    device_extra_slots: SupportsDLPack  #: [most extras of a step, parts]
 
 
 class BlockInfo(NamedTuple):

@@ -66,6 +66,12 @@ nb::object states_of(const Step& step, std::int32_t index) {
     for (std::int32_t i = 0; i < count; ++i) values.append(first[i]);
     return values;
   };
+  const Place place = step.place();
+  const nb::object owner = step.cache->memory_owner();
+  const auto array = [&](const std::int32_t* first, std::vector<std::int64_t> shape) {
+    return array_of(const_cast<std::int32_t*>(first), kInt32, place, std::move(shape), owner);
+  };
+  const std::int32_t num_host_rows = slots.read == nullptr ? 0 : slots.num_rows;
   const auto rows = [&](const std::int32_t* first, std::int32_t count) {
     nb::list values;
     for (std::int32_t i = 0; i < count; ++i) {
@@ -74,12 +80,19 @@ nb::object states_of(const Step& step, std::int32_t index) {
     return values;
   };
   nb::dict values;
-  values["read"] = rows(slots.read, slots.num_rows);
-  values["write"] = rows(slots.write, slots.num_rows);
-  values["extra_offsets"] = list(slots.extra_offsets, slots.num_rows + 1);
+  values["read"] = rows(slots.read, num_host_rows);
+  values["write"] = rows(slots.write, num_host_rows);
+  values["extra_offsets"] =
+      list(slots.extra_offsets, slots.read == nullptr ? 0 : num_host_rows + 1);
   values["extra_tokens"] = list(slots.extra_tokens, slots.num_extras);
   values["extra_slots"] = rows(slots.extra_slots, slots.num_extras);
   values["part"] = slots.part;
+  values["device_read"] = array(slots.device_read, {slots.num_rows, slots.num_parts});
+  values["device_write"] = array(slots.device_write, {slots.num_rows, slots.num_parts});
+  values["device_extra_offsets"] = array(slots.device_extra_offsets, {slots.num_rows + 1});
+  values["device_extra_tokens"] = array(slots.device_extra_tokens, {slots.max_extras});
+  values["device_extra_slots"] =
+      array(slots.device_extra_slots, {slots.max_extras, slots.num_parts});
   return make_record("StateSlots", values);
 }
 

@@ -5,6 +5,7 @@ Keys are zero, so that a token's output is the mean of the values that it sees; 
 
 import ctypes
 import dataclasses
+import math
 
 import pytest
 from provider import Array, described
@@ -180,6 +181,10 @@ def recur(cache, sequence, first, count):
         for layer in STATE.layers:
             view = cache.state_view(layer)
             slots, memory = step.states(view.group), floats(view.planes[0])
+            assert numbers(slots.device_read) == slots.read[0]
+            assert numbers(slots.device_write) == slots.write[0]
+            assert numbers(slots.device_extra_offsets) == slots.extra_offsets
+            assert numbers(slots.device_extra_tokens)[: len(slots.extra_tokens)] == slots.extra_tokens
             read = slots.read[0][view.part]
             state = 0.0 if read == -1 else memory[read][0]
             extras = dict(zip(slots.extra_tokens, slots.extra_slots, strict=True))
@@ -188,6 +193,12 @@ def recur(cache, sequence, first, count):
                 if i in extras:
                     memory[extras[i][view.part]][0] = state
             memory[slots.write[0][view.part]][0] = state
+
+
+def numbers(array):
+    """The int32 numbers of an array of the host device."""
+    shape, _, address = described(array)
+    return list((ctypes.c_int32 * math.prod(shape)).from_address(address))
 
 
 def floats(plane):

@@ -126,6 +126,15 @@ Status BlockTables::checkpoint(SequenceId id) {
   return {};
 }
 
+Status BlockTables::lose_states(SequenceId id, std::int64_t length) {
+  Impl& t = *impl_;
+  if (Status s = no_states(t.groups && t.groups->states); !s) return s;
+  t.groups->settle();
+  Sequence* const s = t.sequences.find(id);
+  if (s == nullptr) return not_found(Resource::sequence, id.value);
+  return t.groups->states->lose(*s, length);
+}
+
 Result<std::int64_t> BlockTables::checkpoints_of(SequenceId id,
                                                  std::span<std::int64_t> lengths) const {
   const Impl& t = *impl_;

@@ -165,6 +165,19 @@ Status BlockTables::Impl::Groups::States::drop_after(Sequence& s, const Of& of, 
   return {};
 }
 
+Status BlockTables::Impl::Groups::States::lose(Sequence& s, std::int64_t length) {
+  for (const Of& of : list) {
+    for (std::int64_t i = held_of(s.id, of).num_versions; i-- > 0;) {
+      if (versions_of(s.id, of)[static_cast<std::size_t>(i)].length <= length) continue;
+      if (Status e = erase_version(s, of, i, kNoTicket); !e) return e;
+    }
+  }
+  checkpoints.drop_after(Groups::slot_of(s.id), static_cast<std::int32_t>(length));
+  place(s);
+  groups.note_room(s);
+  return {};
+}
+
 /// Keeps the states up to `length`. Where only a checkpoint has it, that becomes the only state;
 /// its blocks are retained before any other is released. The caller has checked the ticket.
 Status BlockTables::Impl::Groups::States::cut(Sequence& s, std::int64_t length, Ticket ticket) {

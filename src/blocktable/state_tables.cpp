@@ -3,6 +3,7 @@
 #include "blocktable/state_tables.hpp"
 
 #include "base/range_checks.hpp"
+#include "blocktable/state_extras.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -21,12 +22,9 @@ struct StateSizes {
   std::int64_t most_rollback = 0;
 };
 
-/// The extras of a step: rollback states of rows, and marks.
 std::int64_t most_extras(const TableGroup& group, const BlockTablesOptions& o) noexcept {
-  const std::int64_t of_rollback =
-      std::min(o.max_append_tokens, std::int64_t{o.max_sequences} * group.rollback_tokens);
-  if (o.checkpoint_every_tokens == 0) return of_rollback;
-  return of_rollback + o.max_append_tokens / o.checkpoint_every_tokens + o.max_sequences;
+  return kvarena::most_extras(group.rollback_tokens, o.max_sequences, o.max_append_tokens,
+                              o.checkpoint_every_tokens);
 }
 
 StateSizes sizes_of(const BlockTablesOptions& o) noexcept {

@@ -94,6 +94,8 @@ struct BlockTables::Impl::Groups::States {
                std::span<const Generation> generations);
   /// Notes that a new sequence has the states at `length`. Their blocks are in its tables.
   void note_first(SequenceId id, std::int64_t length) noexcept;
+  /// Drops the states and checkpoints behind `length`. The sequence keeps its length.
+  Status lose(Sequence& s, std::int64_t length);
   /// Cuts the states to a length that can be had.
   Status cut(Sequence& s, std::int64_t length, Ticket ticket);
   Status erase(const Sequence& s, const Of& of, std::int64_t first, std::int64_t count,

@@ -31,7 +31,7 @@ struct BackendOptions {
   std::int32_t max_sequences = 0;            ///< CUDA: sequences at a time
   std::int32_t max_sequence_blocks = 0;      ///< CUDA: entries of the longest table
   std::int64_t max_sequence_tokens = 0;      ///< CUDA, with groups: of the longest sequence
-  std::int64_t checkpoint_every_tokens = 0;  ///< host: of states
+  std::int64_t checkpoint_every_tokens = 0;  ///< of states
   bool scrubs = false;  ///< whether StepGrowth::scrubs makes the copies on write
   StepLimits limits;
   WorkspacePlan workspaces;  ///< result of plan_workspaces for the other options

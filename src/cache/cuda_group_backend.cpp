@@ -23,6 +23,7 @@ CudaGroupBackend::CudaGroupBackend(CudaDevice& device, StreamId stream, GroupDev
       tables_(std::move(tables)),
       workspaces_(std::move(workspaces)),
       layout_(*arena.groups()),
+      states_(arena, tables_, options.num_sms),
       sequences_(static_cast<std::size_t>(options.limits.max_rows)),
       slots_(static_cast<std::size_t>(options.limits.max_rows)) {}
 
@@ -33,7 +34,7 @@ Status CudaGroupBackend::create_groups(const Arena& arena, const BackendOptions&
     const GroupLayout::Part& its = layout_.parts()[part];
     const Result<KvLayerView> view = arena.layer_view(its.layout.planes()[0].layer);
     if (!view) return view.status();
-    const auto group = static_cast<std::size_t>(its.group);
+    const auto group = static_cast<std::size_t>(attention_group(layout_, part));
     parts_.push_back({.group = group,
                       .copies = {.base = arena.base(),
                                  .block_stride = its.blocks.id_stride_bytes,
@@ -56,7 +57,7 @@ Status CudaGroupBackend::create_groups(const Arena& arena, const BackendOptions&
     if (is_split) made.shape.draft_trees = false;  // attend refuses their masks
     made.classes = cuda::row_classes(made.shape);
     AttentionArgs seen;
-    set_visible(seen, layout_.groups()[group]);
+    set_visible(seen, layout_.groups()[static_cast<std::size_t>(its.group)]);
     made.window_tokens = seen.window_tokens;
     made.workspace = workspaces_.at(group);
   }
@@ -73,6 +74,7 @@ void CudaGroupBackend::count_rows(const StepGrowth& growth) noexcept {
   for (std::size_t part = 0; part < parts_.size(); ++part) {
     parts_[part].num_copies = tables_.num_copies(part);
   }
+  states_.count_copies(tables_);
 }
 
 /// Counts the rows of a recorded step.
@@ -82,6 +84,7 @@ void CudaGroupBackend::count_rows(const RecordedStep& shape) noexcept {
     const bool is_cross = groups_[part.group].table.kind == PagedKind::cross;
     part.num_copies = is_cross ? 0 : shape.num_rows;
   }
+  states_.count_copies(shape);
 }
 
 /// Returns the attention step of a group. Rows are rounded up to a power of two, so that the shape
@@ -153,6 +156,7 @@ Status CudaGroupBackend::launch_step(void* stream, bool is_recorded) {
       return s;
     }
   }
+  if (Status s = states_.launch(static_cast<cudaStream_t>(stream)); !s) return s;
   for (const Group& group : groups_) {
     if (group.workspace == nullptr) continue;
     const AttentionArgs args = args_for(group, group.first_part);
@@ -166,7 +170,8 @@ Status CudaGroupBackend::launch_step(void* stream, bool is_recorded) {
 Result<StepBatch> CudaGroupBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
-  const auto num_tokens = std::ssize(growth.appended.slots) / std::ssize(layout_.parts());
+  const std::int64_t num_tables = static_cast<std::int64_t>(parts_.size() + states_.size());
+  const std::int64_t num_tokens = std::ssize(growth.appended.slots) / num_tables;
   num_tokens_ = num_tokens;
   num_sequences_ = growth.demands.size();
   for (std::size_t i = 0; i < num_sequences_; ++i) {
@@ -188,11 +193,20 @@ Result<StepBatch> CudaGroupBackend::begin(const StepGrowth& growth, BlockTables&
     tables_.withdraw(tables);
     return launched;
   }
-  return StepBatch{.slots = growth.appended.slots,
-                   .device_slots = tables_.view(0).slots,
-                   .num_tokens = num_tokens,
-                   .num_copies = std::ssize(growth.appended.copies),
-                   .new_blocks = growth.appended.new_blocks};
+  return batch_of(growth.appended, num_tokens);
+}
+
+/// The slots of tokens are those of the parts alone.
+StepBatch CudaGroupBackend::batch_of(const AppendResult& appended,
+                                     std::int64_t num_tokens) const noexcept {
+  const std::size_t num_slots = parts_.size() * static_cast<std::size_t>(num_tokens);
+  return {.slots = appended.slots.first(num_slots),
+          .device_slots = tables_.view(0).slots,
+          .num_tokens = num_tokens,
+          .num_copies = std::ssize(appended.copies),
+          .new_blocks = appended.new_blocks,
+          .states = appended.states,
+          .device_states = states_.slots()};
 }
 
 /// The launches of a step are recorded by the capture of the stream.
@@ -206,7 +220,10 @@ Result<StepBatch> CudaGroupBackend::begin_recording(const RecordedStep& shape) {
   const Status launched = launch_on_gpu(device_, stream_, ordinal_,
                                         [&](void* stream) { return launch_step(stream, true); });
   if (!launched) return launched;
-  return StepBatch{.slots = {}, .device_slots = tables_.view(0).slots, .num_tokens = num_tokens_};
+  return StepBatch{.slots = {},
+                   .device_slots = tables_.view(0).slots,
+                   .num_tokens = num_tokens_,
+                   .device_states = states_.slots()};
 }
 
 /// The graph has run if the device took the step.

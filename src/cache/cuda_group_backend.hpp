@@ -8,6 +8,7 @@
 
 #include "base/lazy_array.hpp"
 #include "cache/backend.hpp"
+#include "cache/cuda_states.hpp"
 #include "cache/gpu_launch.hpp"
 #include "cache/group_row_counts.hpp"
 #include "kernels/params.h"
@@ -61,6 +62,7 @@ class CudaGroupBackend final : public Backend {
     std::int64_t num_copies = 0;       ///< of the step, or an upper bound
   };
 
+  StepBatch batch_of(const AppendResult& appended, std::int64_t num_tokens) const noexcept;
   void count_rows(const StepGrowth& growth) noexcept;
   void count_rows(const RecordedStep& shape) noexcept;
   cuda::AttentionStep step_for(const Group& group) const noexcept;
@@ -84,6 +86,7 @@ class CudaGroupBackend final : public Backend {
   GroupLayout layout_;
   std::vector<Group> groups_;
   std::vector<Part> parts_;
+  CudaStates states_;
   LazyArray<SequenceId> sequences_;  // of the step's rows
   LazyArray<std::int32_t> slots_;    // the same
   std::size_t num_sequences_ = 0;    // none while a step is recorded

@@ -4,6 +4,7 @@
 #include "device/current_gpu.hpp"
 #include "kernels/common/launch_checks.h"
 #include "kernels/copy_blocks/copy_blocks.h"
+#include "kernels/copy_states/copy_states.h"
 #include "kernels/scatter_step/scatter_step.h"
 #include "kernels/scrub/scrub.h"
 #include "kernels/table_slots/table_slots.h"
@@ -52,7 +53,10 @@ Status load_cuda_backend(Device& device, const UniformLayoutOptions& layout) noe
 Status load_cuda_backend(Device& device, std::span<const LayerGroup> groups) noexcept {
   return load_on(device, [&] {
     for (const LayerGroup& group : groups) {
-      if (group.kind == PagedKind::state) continue;
+      if (group.kind == PagedKind::state) {
+        if (Status s = kernels::load_copy_states(); !s) return s;
+        continue;
+      }
       const KvLayerView kv = shape_of(group.dtype, group.dtype_v.value_or(group.dtype),
                                       group.head_dim_k, group.head_dim_v);
       if (Status s = cuda::load_kernels(kv); !s) return s;

@@ -154,7 +154,8 @@ Result<StepBatch> GroupBackend::begin(const StepGrowth& growth, BlockTables& tab
                    .num_tokens = step.num_tokens,
                    .num_copies = std::ssize(growth.appended.copies),
                    .new_blocks = growth.appended.new_blocks,
-                   .states = step.states.front().slots()};
+                   .states = step.states.front().slots(),
+                   .device_states = step.states.front().device_slots()};
 }
 
 /// Entries in front of a row's kept blocks must not be read.

@@ -1,6 +1,7 @@
 #include "cache/group_plan.hpp"
 
 #include "base/range_checks.hpp"
+#include "blocktable/state_extras.hpp"
 #include "cache/backend_sizes.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
@@ -45,9 +46,6 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
   const TileOrder order = kind == DeviceKind::cuda ? TileOrder::chunked : TileOrder::rows;
   Result<GroupLayout> layout = GroupLayout::create(options.groups, page_tokens(options), order);
   if (!layout) return layout.status();
-  if (kind != DeviceKind::host && !layout->states().empty()) {
-    return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));
-  }
   const LayerGroup& first = *std::ranges::find_if(  // the layout has seen one
       options.groups, [](const LayerGroup& group) { return group.kind != PagedKind::state; });
   options.layout = {.num_layers = layout->num_layers(),
@@ -96,6 +94,12 @@ TableGroup table_group(const GroupLayout& layout, std::size_t part) noexcept {
           .ids_per_block = its.blocks.ids_per_block()};
 }
 
+std::int32_t attention_group(const GroupLayout& layout, std::size_t part) noexcept {
+  const std::int32_t group = layout.parts()[part].group;
+  return group - static_cast<std::int32_t>(std::ranges::count_if(
+                     layout.states(), [group](const auto& its) { return its.group < group; }));
+}
+
 void set_visible(AttentionArgs& args, const PagedGroup& group) noexcept {
   args.window_tokens = 0;
   args.chunk_tokens = 0;
@@ -138,7 +142,8 @@ Result<WorkspacePlan> plan_group_workspaces(DeviceKind kind, const GroupLayout& 
   constexpr std::uint64_t kHostAlignment = 64;
   constexpr std::uint64_t kCudaAlignment = 256;
   const bool is_host = kind == DeviceKind::host;
-  const auto num_groups = static_cast<std::int32_t>(layout.groups().size());
+  const std::size_t num_states = is_host ? 0 : layout.states().size();
+  const auto num_groups = static_cast<std::int32_t>(layout.groups().size() - num_states);
   WorkspacePlan plan{.bytes = 0,
                      .alignment_bytes = is_host ? kHostAlignment : kCudaAlignment,
                      .count = is_host ? options.limits.steps_in_flight * num_groups : num_groups};
@@ -170,9 +175,17 @@ GroupTablesOptions group_tables_options(const GroupLayout& layout, const Backend
   GroupTablesOptions tables{.limits = options.limits,
                             .max_sequences = options.max_sequences,
                             .max_sequence_tokens = options.max_sequence_tokens,
-                            .parts = {}};
+                            .parts = {},
+                            .states = {}};
   for (std::size_t part = 0; part < layout.parts().size(); ++part) {
-    tables.parts.push_back({table_group(layout, part), layout.parts()[part].group});
+    tables.parts.push_back({table_group(layout, part), attention_group(layout, part)});
+  }
+  for (const GroupLayout::States& states : layout.states()) {
+    const PagedGroup& group = layout.groups()[static_cast<std::size_t>(states.group)];
+    tables.states.push_back(
+        {states.blocks.num_parts,
+         most_extras(group.rollback_tokens, options.limits.max_rows, options.limits.max_tokens,
+                     options.checkpoint_every_tokens)});
   }
   return tables;
 }

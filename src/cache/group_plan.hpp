@@ -36,8 +36,11 @@ void set_visible(AttentionArgs& args, const PagedGroup& group) noexcept;
 /// Returns the tables of part `part`.
 TableGroup table_group(const GroupLayout& layout, std::size_t part) noexcept;
 
+/// Returns the number of the part's group among those with K and V.
+std::int32_t attention_group(const GroupLayout& layout, std::size_t part) noexcept;
+
 /// Plans the workspaces, all as large as the largest: on the host one a step for each group, on
-/// CUDA one for each group, or none when no group needs one. Returns what validate,
+/// CUDA one for each group with K and V, or none when no group needs one. Returns what validate,
 /// attention_workspace_bytes or cuda::workspace_bytes returns for a group.
 Result<WorkspacePlan> plan_group_workspaces(DeviceKind kind, const GroupLayout& layout,
                                             const BackendOptions& options) noexcept;

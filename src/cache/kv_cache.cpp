@@ -71,6 +71,10 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   if (!its_fences) return its_fences.status();
   fences.emplace(std::move(*its_fences));
   if (Status status = create_backend(plan.backend); !status) return status;
+  if (device->kind() == DeviceKind::cuda && arena.groups() && !arena.groups()->states().empty()) {
+    rows_of_steps.resize(serials.size());
+    for (auto& rows : rows_of_steps) rows.reserve(static_cast<std::size_t>(options.max_batch_rows));
+  }
   if (plan.backend.scrubs) {
     scrubs.emplace(options.scrub, arena.num_blocks(), options.layout.block_size_tokens,
                    plan.backend.limits);

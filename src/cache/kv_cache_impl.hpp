@@ -19,6 +19,12 @@
 
 namespace kvarena {
 
+/// A sequence whose states a step writes.
+struct WrittenStates {
+  SequenceId sequence;
+  std::int64_t length_before = 0;
+};
+
 struct KvCache::Impl {
   Impl(Device& its_device, const KvCacheOptions& its_options, Arena its_arena,
        BlockManager its_manager)
@@ -60,6 +66,11 @@ struct KvCache::Impl {
   /// Checks whether the device took every ended step up to `last`; their work must have completed.
   /// When steps were lost, it continues without them and returns the error.
   Status check_taken(std::uint64_t last);
+  /// Notes the tokens of the step, and its rows, whose states are lost if the device does not take
+  /// it.
+  void note_rows(std::span<const AppendDemand> demands, const AppendResult& appended);
+  /// Marks the states that steps `first` and later were to write as lost.
+  void lose_states(std::uint64_t first) noexcept;
   Status take_back_append();
   void publish() noexcept;
   Status close_step();
@@ -101,8 +112,10 @@ struct KvCache::Impl {
   std::int32_t max_new_tokens = 0;
   std::int64_t failed_demand = -1;
   std::vector<std::uint64_t>
-      serials;                // by ring slot, of the step staged there; 0: none to look for
-  std::uint64_t batches = 0;  // number of appends and recordings begun
+      serials;  // by ring slot, of the step staged there; 0: none to look for
+  std::vector<std::vector<WrittenStates>>
+      rows_of_steps;                      // by ring slot; none: no step with states can be lost
+  std::uint64_t batches = 0;              // number of appends and recordings begun
   std::vector<std::uint64_t> written_in;  // by layer: the last batch whose K and V were written
   std::uint64_t num_steps_lost = 0;
   std::optional<StepTokens> told;  // none: there is no prefix cache

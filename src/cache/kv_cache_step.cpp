@@ -1,7 +1,6 @@
 // The steps of a KvCache.
 
 #include "attention/checks.hpp"
-#include "base/log_internal.hpp"
 #include "base/range_checks.hpp"
 #include "cache/kv_cache_impl.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -56,24 +55,6 @@ Status KvCache::Impl::check_writes(std::int32_t layer, bool cross) const noexcep
   return invalid_argument(Resource::layer, layer, 0, arena.num_layers() - 1);
 }
 
-// The device takes steps in order, so every step behind a lost one is lost too. No step is active
-// here.
-Status KvCache::Impl::check_taken(std::uint64_t last) {
-  const std::uint64_t taken = backend->taken_serial();
-  const std::uint64_t k = serials.size();
-  std::uint64_t first = step >= k ? step - k : 0;
-  while (first <= last && serials[ring->index_of(first)] <= taken) ++first;
-  if (first > last) return {};
-  static_cast<void>(device->synchronize(stream));  // its failure matters less than the lost steps
-  const Status status = steps_lost(first, step - 1);
-  num_steps_lost += step - first;
-  std::fill(serials.begin(), serials.end(), 0);
-  backend->resync(*tables);
-  distrust_prefixes();
-  log_line(LogLevel::error, "steps lost{}: {}", OfObject{options.name}, describe_loss(status));
-  return status;
-}
-
 /// Waits for the slot that this step reuses, then retires what step n - k and earlier ones fenced.
 Status KvCache::Impl::retire_ended() {
   if (Status status = ring->wait(slot_index()); !status) return status;
@@ -115,6 +96,7 @@ Status KvCache::begin_step(const StepOptions& options) {
   }
   c.stream = stream;
   c.backend->use(stream);
+  if (!c.rows_of_steps.empty()) c.rows_of_steps[c.slot_index()].clear();
   c.phase = StepPhase::begun;
   return {};
 }
@@ -192,7 +174,7 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
   ++batches;
   num_written = 0;
   wrote_some = false;
-  if (told) told->note(demands, *appended);
+  note_rows(demands, *appended);
   return batch;
 }
 

@@ -1,5 +1,7 @@
 #include "cache/state_step.hpp"
 
+#include "blocktable/state_extras.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,11 +14,8 @@ StateStep::StateStep(const GroupLayout& layout, const StateStepLimits& limits)
     const auto parts = static_cast<std::size_t>(states.blocks.num_parts);
     const std::int64_t rollback =
         layout.groups()[static_cast<std::size_t>(states.group)].rollback_tokens;
-    std::int64_t most = std::min(limits.max_tokens, limits.max_rows * rollback);
-    if (limits.checkpoint_every_tokens > 0) {
-      most += limits.max_tokens / limits.checkpoint_every_tokens + limits.max_rows;
-    }
-    const auto extras = static_cast<std::size_t>(most);
+    const auto extras = static_cast<std::size_t>(
+        most_extras(rollback, limits.max_rows, limits.max_tokens, limits.checkpoint_every_tokens));
     memory_.push_back({.read = LazyArray<std::int32_t>(rows * parts),
                        .write = LazyArray<std::int32_t>(rows * parts),
                        .extra_offsets = LazyArray<std::int32_t>(rows + 1),
@@ -25,6 +24,18 @@ StateStep::StateStep(const GroupLayout& layout, const StateStepLimits& limits)
                        .copies = LazyArray<BlockCopy>(rows * parts)});
   }
   views_.resize(memory_.size());
+  for (const GroupLayout::States& states : layout.states()) {
+    const Memory& its = memory_[device_views_.size()];
+    device_views_.push_back(
+        {.group = first_table_ + static_cast<std::int32_t>(device_views_.size()),
+         .num_parts = states.blocks.num_parts,
+         .max_extras = static_cast<std::int64_t>(its.extra_tokens.size()),
+         .read = its.read.data(),
+         .write = its.write.data(),
+         .extra_offsets = its.extra_offsets.data(),
+         .extra_tokens = its.extra_tokens.data(),
+         .extra_slots = its.extra_slots.data()});
+  }
 }
 
 void StateStep::capture(const AppendResult& appended) {

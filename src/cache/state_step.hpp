@@ -8,6 +8,7 @@
 #include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/views.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/cache/kv_cache_step.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,8 @@ class StateStep {
   void capture(const AppendResult& appended);
   /// The slots, in memory of this object.
   std::span<const StateSlots> slots() const noexcept { return views_; }
+  /// The same, for kernels.
+  std::span<const DeviceStateSlots> device_slots() const noexcept { return device_views_; }
   /// Makes the copies of the step: a part without a source is cleared.
   void run_copies(const GroupLayout& layout, std::byte* base) const noexcept;
 
@@ -45,9 +48,10 @@ class StateStep {
     LazyArray<BlockCopy> copies;
     std::size_t num_copies = 0;
   };
-  std::vector<Memory> memory_;     // by group of states
-  std::vector<StateSlots> views_;  // the same
-  std::int32_t first_table_;       // tables of states come behind those of parts
+  std::vector<Memory> memory_;                  // by group of states
+  std::vector<StateSlots> views_;               // the same
+  std::vector<DeviceStateSlots> device_views_;  // the same
+  std::int32_t first_table_;                    // tables of states come behind those of parts
 };
 
 }  // namespace kvarena

@@ -30,6 +30,23 @@ std::int64_t first_begin(const GroupMemory& group) noexcept {
   return std::min(block - past + 2, block);
 }
 
+/// The sequences of a step that hold two states while it runs: the one before it, and the one that
+/// the step writes. A step has a token of each at least.
+std::int64_t held_twice(std::int64_t sequences, std::int64_t step_tokens) noexcept {
+  return std::min(sequences, step_tokens);
+}
+
+/// The pages of states. A page with room for several blocks may be left with a few of them, but a
+/// sequence never has more pages than its two states fill.
+std::int64_t state_pages(const PagedBlocks& blocks, std::int64_t sequences,
+                         std::int64_t step_tokens) noexcept {
+  const std::int64_t parts = blocks.num_parts;
+  if (blocks.blocks_per_page > 1) {
+    return times(sequences, ceil_div(2 * parts, blocks.blocks_per_page));
+  }
+  return times(plus(sequences, held_twice(sequences, step_tokens)), parts);
+}
+
 /// The most blocks, or pages, that `step_tokens` new tokens begin when a sequence's first takes
 /// `first` tokens, and each further one `further`, which is no less.
 std::int64_t begun(std::int64_t sequences, std::int64_t step_tokens, std::int64_t first,
@@ -65,6 +82,9 @@ std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) no
 std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                         std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
   const std::int64_t block = group.block_size_tokens;
+  if (group.kind == CacheKind::recurrent) {
+    return plus(sequences, held_twice(sequences, step_tokens));
+  }
   if (block == 0 || sequences == 0) return sequences;
   const std::int64_t all = times(sequences, ceil_div(length_tokens, block));
   const std::int64_t peaks = times(sequences, peak_units(group, length_tokens));
@@ -75,6 +95,7 @@ std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
 // a page has. Where tokens leave a window, the last page has (u + m - 2) % m blocks and one more.
 std::int64_t pool_pages(const GroupMemory& group, const PagedBlocks& blocks, std::int64_t sequences,
                         std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
+  if (group.paged.kind == PagedKind::state) return state_pages(blocks, sequences, step_tokens);
   const std::int64_t each = pages_of(group.paged, blocks, length_tokens);
   const std::int64_t between = times(sequences, each);
   const bool is_windowed =

@@ -27,6 +27,12 @@ std::int32_t q_heads_of(const ModelSpec& model, const PlanOptions& o,
   return static_cast<std::int32_t>(ceil_div(of_rank, kv_heads) * kv_heads);
 }
 
+/// The distance of checkpoints that is next to the default one, in whole blocks.
+std::int64_t checkpoint_distance(std::int64_t block_size_tokens) noexcept {
+  const std::int64_t usual = KvCacheOptions{}.checkpoint_every_tokens;
+  return std::max(usual / block_size_tokens, std::int64_t{1}) * block_size_tokens;
+}
+
 }  // namespace
 
 Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& o,
@@ -51,11 +57,12 @@ Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& o,
   } else {
     Result<ModelGroups> made = groups_of(model, kv);
     if (!made) return made.status();
-    for (const LayerGroup& group : made->groups) {  // C and Python do not describe their planes yet
-      if (group.kind != PagedKind::state) continue;
-      return unsupported_option(Option::kind, static_cast<std::uint64_t>(group.kind));
+    const auto is_state = [](const LayerGroup& group) { return group.kind == PagedKind::state; };
+    if (std::ranges::all_of(made->groups, is_state)) {
+      return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));
     }
     planned.groups = std::move(*made);
+    cache.checkpoint_every_tokens = checkpoint_distance(o.block_size_tokens);
     cache.groups = planned.groups.groups;
     cache.page_sequence_tokens = longest_context(model);
   }

@@ -118,6 +118,7 @@ struct CacheObject {
   std::optional<KvCache> cache;
   std::vector<AppendDemand> demands;                     ///< the room of one append
   std::span<const StateSlots> states{};                  ///< of the last append
+  std::span<const DeviceStateSlots> device_states{};     ///< of the last append or recording
   std::vector<std::weak_ptr<MonitorObject>> watchers{};  ///< monitors that watch it
 
   KvCache& get() noexcept { return *cache; }

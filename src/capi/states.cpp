@@ -51,28 +51,44 @@ kvarena_status kvarena_sequence_state_blocks(kvarena_cache* cache, kvarena_seque
   });
 }
 
+namespace {
+
+/// The lists in host memory; a recording has none.
+void write_host_slots(const StateSlots& found, kvarena_state_slots& result) noexcept {
+  result.read = found.read.data();
+  result.write = found.write.data();
+  result.extra_offsets = found.extra_offsets.data();
+  result.extra_tokens = found.extra_tokens.data();
+  result.extra_slots = found.extra_slots.data();
+  result.num_rows = static_cast<std::int32_t>(found.extra_offsets.size()) - 1;
+  result.num_extras = static_cast<std::int32_t>(found.extra_tokens.size());
+}
+
+}  // namespace
+
 kvarena_status kvarena_step_states(kvarena_cache* cache, int32_t index,
                                    kvarena_state_slots* slots) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (Status s = check_target(slots); !s) return s;
-    if (const Result<DeviceBatch> batch = object.get().device_batch(); !batch) {
-      return batch.status();
-    }
-    const auto count = std::ssize(object.states);
+    const Result<DeviceBatch> batch = object.get().device_batch();
+    if (!batch) return batch.status();
+    const auto count = std::ssize(object.device_states);
     if (index < 0 || index >= count) {
       return invalid_argument(Resource::num_groups, index, 0, count - 1);
     }
-    const StateSlots& found = object.states[static_cast<std::size_t>(index)];
+    const auto at = static_cast<std::size_t>(index);
+    const DeviceStateSlots& on_device = object.device_states[at];
     kvarena_state_slots result{};
-    result.read = found.read.data();
-    result.write = found.write.data();
-    result.extra_offsets = found.extra_offsets.data();
-    result.extra_tokens = found.extra_tokens.data();
-    result.extra_slots = found.extra_slots.data();
-    result.num_rows = static_cast<std::int32_t>(found.extra_offsets.size()) - 1;
-    result.num_extras = static_cast<std::int32_t>(found.extra_tokens.size());
-    result.num_parts = found.num_parts;
-    result.part = found.group;
+    result.num_rows = batch->num_rows;
+    if (at < object.states.size()) write_host_slots(object.states[at], result);
+    result.num_parts = on_device.num_parts;
+    result.part = on_device.group;
+    result.device_read = on_device.read;
+    result.device_write = on_device.write;
+    result.device_extra_offsets = on_device.extra_offsets;
+    result.device_extra_tokens = on_device.extra_tokens;
+    result.device_extra_slots = on_device.extra_slots;
+    result.max_extras = static_cast<std::int32_t>(on_device.max_extras);
     write_struct(result, slots);
     return {};
   });

@@ -94,6 +94,7 @@ Status write_appended(const Result<StepBatch>& appended, CacheObject& object,
                       kvarena_batch* batch) noexcept {
   if (!appended) return appended.status();
   object.states = appended->states;
+  object.device_states = appended->device_states;
   write_batch(*appended, batch);
   return {};
 }
@@ -252,6 +253,7 @@ kvarena_status kvarena_recording_begin(kvarena_cache* cache, const kvarena_recor
     const Result<StepBatch> padded = object.get().begin_recording(*recorded, *step);
     if (!padded) return padded.status();
     object.states = {};
+    object.device_states = padded->device_states;
     write_batch(*padded, batch);
     return {};
   });

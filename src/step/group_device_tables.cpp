@@ -36,6 +36,9 @@ struct GroupDeviceTables::Impl {
            .slots = reinterpret_cast<const std::int64_t*>(memory.arrays() + plan.parts[part].slots),
            .copies = p.copies});
     }
+    for (std::size_t i = 0; i < plan.states.size(); ++i) {
+      states.push_back(place_states(plan, i, memory.arrays(), memory.staging()));
+    }
   }
 
   Status launch(StreamId stream, bool is_recorded) const;
@@ -44,7 +47,8 @@ struct GroupDeviceTables::Impl {
   StepMemory memory;
   std::byte* expected_word;  // the word that captured launches read, for all parts
   std::int64_t* cross_slots;
-  std::vector<kernels::ScatterStepParams> params;  // by part, of a captured launch
+  std::vector<kernels::ScatterStepParams> params;    // by part, of a captured launch
+  std::vector<kernels::ScatterStatesParams> states;  // by group of states, the same
   std::vector<DeviceStepView> views;
   GroupStaging staging;
 };
@@ -76,6 +80,12 @@ std::int32_t GroupDeviceTables::num_rows(std::size_t part) const noexcept {
 std::int32_t GroupDeviceTables::num_copies(std::size_t part) const noexcept {
   return impl_->staging.num_copies(part);
 }
+const kernels::ScatterStatesParams& GroupDeviceTables::states(std::size_t index) const noexcept {
+  return impl_->states[index];
+}
+std::int32_t GroupDeviceTables::num_state_copies(std::size_t index) const noexcept {
+  return impl_->staging.num_state_copies(index);
+}
 const BlockId* GroupDeviceTables::table_of(std::size_t part, std::int32_t slot) const noexcept {
   return impl_->params[part].block_tables +
          impl_->staging.first_granule(part, slot) * kernels::StepShape::kGranule;
@@ -90,22 +100,30 @@ Status GroupDeviceTables::stage(BlockTables& tables, const AppendResult& appende
   return impl_->staging.stage(tables, appended);
 }
 
-/// Launches the scatter of a step, up to kMostParts parts at a time. A CUDA error goes through the
-/// device, which notices a lost GPU. Without a graph the step word travels in the parameters.
+/// Launches the scatter of a step: up to kMostParts parts at a time, and up to kMostStates groups
+/// of states with them. A CUDA error goes through the device, which notices a lost GPU. Without a
+/// graph the step word travels in the parameters.
 Status GroupDeviceTables::Impl::launch(StreamId stream, bool is_recorded) const {
   const Result<void*> native = device.native_stream(stream);
   if (!native) return native.status();
   kernels::ScatterPartsParams all{};
-  for (std::size_t first = 0; first < params.size();) {
-    std::size_t count = 0;
-    for (; count < std::size(all.parts) && first + count < params.size(); ++count) {
-      kernels::ScatterStepParams& its = all.parts[count];
-      its = params[first + count];
+  // Copies up to `room` of `from`, beginning with number `first`; returns how many.
+  const auto take = [&](const auto& from, std::size_t first, auto* to, std::size_t room) {
+    const std::size_t count = std::min(room, from.size() - first);
+    for (std::size_t i = 0; i < count; ++i) {
+      to[i] = from[first + i];
       if (is_recorded) continue;
-      its.expected_word = nullptr;
-      its.expected = staging.expected();
+      to[i].expected_word = nullptr;
+      to[i].expected = staging.expected();
     }
+    return count;
+  };
+  std::size_t first_states = 0;
+  for (std::size_t first = 0; first < params.size() || first_states < states.size();) {
+    const std::size_t count = take(params, first, all.parts, std::size(all.parts));
+    const std::size_t with = take(states, first_states, all.states, std::size(all.states));
     const Status launched = kernels::launch_scatter_parts(all, static_cast<std::int32_t>(count),
+                                                          static_cast<std::int32_t>(with),
                                                           static_cast<cudaStream_t>(*native));
     if (!launched) {
       return launched.code == StatusCode::device_error
@@ -113,6 +131,7 @@ Status GroupDeviceTables::Impl::launch(StreamId stream, bool is_recorded) const 
                  : launched;
     }
     first += count;
+    first_states += with;
   }
   return {};
 }
@@ -137,6 +156,9 @@ std::uint64_t GroupDeviceTables::staged_serial() const noexcept {
 std::uint64_t GroupDeviceTables::taken_serial() const noexcept {
   std::uint64_t taken = ~std::uint64_t{0};
   for (const kernels::ScatterStepParams& its : impl_->params) {
+    taken = std::min(taken, std::atomic_ref(its.report->taken).load(std::memory_order_acquire));
+  }
+  for (const kernels::ScatterStatesParams& its : impl_->states) {
     taken = std::min(taken, std::atomic_ref(its.report->taken).load(std::memory_order_acquire));
   }
   return taken;

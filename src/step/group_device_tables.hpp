@@ -3,8 +3,8 @@
 /// @file
 /// `GroupDeviceTables`: block tables, lengths and slot mappings of a step on the GPU for a pool of
 /// several groups, as `DeviceTables` has them for layers that are alike. Each part of the groups
-/// has tables and arrays of its own, which keep their addresses. One launch brings a step to the
-/// device for all parts, a thread block for each, in one trip over the bus.
+/// has tables and arrays of its own, which keep their addresses, and so has each group of states.
+/// One launch brings a step to the device for all of them, a thread block for each.
 ///
 /// A step is staged, launched, recorded and lost as in DeviceTables. Rows are those of the kernels
 /// (group_rows.hpp). One thread at a time. Owns its device memory (IntermediateBuffers) and its
@@ -39,6 +39,10 @@ class GroupDeviceTables {
   std::int32_t num_rows(std::size_t part) const noexcept;
   /// The copies on write of that step in a part.
   std::int32_t num_copies(std::size_t part) const noexcept;
+  /// The device arrays of a group of states, and the number of their copies. They stay the same.
+  const kernels::ScatterStatesParams& states(std::size_t index) const noexcept;
+  /// The copies of that step in a group of states.
+  std::int32_t num_state_copies(std::size_t index) const noexcept;
   /// The table on the device of a sequence slot that came up in that step.
   const BlockId* table_of(std::size_t part, std::int32_t slot) const noexcept;
   /// The encoder's tokens of row `row` of that step's batch.

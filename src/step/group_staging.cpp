@@ -35,6 +35,9 @@ GroupStaging::GroupStaging(const GroupTablesOptions& options, const GroupTablesM
     part.lengths = LazyArray<std::int32_t>(max_rows);
     if (group_of(i) == regions_.size()) regions_.emplace_back(its.shape);
   }
+  for (const GroupStatesMemory& its : plan.states) {
+    states_.emplace_back(its.shape, memory + its.ring);
+  }
 }
 
 Status GroupStaging::check_counts(const AppendResult& appended) const noexcept {
@@ -46,7 +49,11 @@ Status GroupStaging::check_counts(const AppendResult& appended) const noexcept {
       !s) {
     return s;
   }
-  return check_fits(Resource::num_tokens, appended.slots.size() / parts_.size(), limits_.max_tokens,
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (Status s = states_[i].check(appended.states[i]); !s) return s;
+  }
+  const std::size_t num_tables = parts_.size() + states_.size();
+  return check_fits(Resource::num_tokens, appended.slots.size() / num_tables, limits_.max_tokens,
                     Option::max_step_tokens);
 }
 
@@ -228,6 +235,10 @@ Status GroupStaging::stage(BlockTables& tables, const AppendResult& appended) {
   }
   ++serial_;
   for (std::size_t part = 0; part < parts_.size(); ++part) write(tables, appended, part);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    states_[i].write(slot_, appended.states[i], appended,
+                     static_cast<std::int32_t>(parts_.size() + i), serial_, launched_serial_);
+  }
   is_staged_ = true;
   lacks_more_ = false;
   return {};
@@ -265,6 +276,7 @@ void GroupStaging::withdraw(BlockTables& tables) noexcept {
     auto& header = *reinterpret_cast<StagedHeader*>(slot_of(part));
     std::atomic_ref(header.serial).exchange(0, std::memory_order_acq_rel);
   }
+  for (StateStaging& states : states_) states.withdraw(slot_);
   unmirror_sent(tables);
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 
 /// @file
-/// `GroupStaging`: writes steps into staging rings, one for each part of the groups, as
-/// `StagingRing` does for a cache whose layers are alike. All rings have the same step at the same
-/// place: a word names it in all of them, and a launch takes it from all of them or from none. It
-/// knows no device: the memory is the caller's, and the caller orders the reads. One thread at a
-/// time. It allocates only at construction.
+/// `GroupStaging`: writes steps into staging rings, one for each part of the groups and each group
+/// of states, as `StagingRing` does for a cache whose layers are alike. All rings have the same
+/// step at the same place: a word names it in all of them, and a launch takes it from all of them
+/// or from none. It knows no device: the memory is the caller's, and the caller orders the reads.
+/// One thread at a time. It allocates only at construction.
 ///
 /// Blocks that a sequence does not keep any more are not sent. The parts of a group have the same
 /// rows: their tables begin at the same granules.
@@ -15,6 +15,7 @@
 #include "kvarena/base/result.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "step/group_tables_memory.hpp"
+#include "step/state_staging.hpp"
 #include "step/table_regions.hpp"
 
 #include <cstddef>
@@ -48,6 +49,10 @@ class GroupStaging {
   std::int32_t num_rows(std::size_t part) const noexcept { return parts_[part].num_rows; }
   /// The copies on write of that step in a part.
   std::int32_t num_copies(std::size_t part) const noexcept { return parts_[part].num_copies; }
+  /// The copies of that step in a group of states.
+  std::int32_t num_state_copies(std::size_t index) const noexcept {
+    return states_[index].num_copies();
+  }
   /// The number of times that all regions of the part's group were dropped.
   std::uint64_t num_restarts(std::size_t part) const noexcept {
     return regions_[group_of(part)].num_restarts();
@@ -112,6 +117,7 @@ class GroupStaging {
   StepLimits limits_;
   std::int32_t max_sequences_;
   std::vector<Part> parts_;
+  std::vector<StateStaging> states_;
   std::vector<TableRegions> regions_;  // by group
   std::int32_t slot_ = 0;              // of the next step to launch
   std::uint64_t serial_ = 0;           // issued last

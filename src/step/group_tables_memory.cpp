@@ -80,6 +80,13 @@ Status check_options(const GroupTablesOptions& o) noexcept {
     const std::int64_t rows = most_rows(table, o.limits.max_rows, o.limits.max_tokens);
     if (Status s = check_option(Option::max_step_tokens, rows, 1, kMaxCount); !s) return s;
   }
+  for (const GroupTableStates& states : o.states) {
+    const std::int64_t most = std::max<std::int64_t>(o.limits.max_rows, states.max_extras);
+    if (Status s = check_option(Option::max_step_tokens, most, 1, kMaxCount / states.num_parts);
+        !s) {
+      return s;
+    }
+  }
   return {};
 }
 
@@ -100,6 +107,19 @@ GroupTablesMemory plan_memory(const GroupTablesOptions& o) {
     cross_tokens = std::max(cross_tokens, part.table.limit_tokens);
   }
   plan.cross_slots = device.take<std::int64_t>(cross_tokens);
+  for (const GroupTableStates& states : o.states) {
+    GroupStatesMemory& its = plan.states.emplace_back();
+    its.shape = {.steps_in_flight = o.limits.steps_in_flight,
+                 .max_rows = o.limits.max_rows,
+                 .num_parts = states.num_parts,
+                 .max_extras = static_cast<std::int32_t>(std::min(states.max_extras, kMaxCount))};
+    its.read = device.take<std::int32_t>(its.shape.num_slots());
+    its.write = device.take<std::int32_t>(its.shape.num_slots());
+    its.extra_tokens = device.take<std::int32_t>(its.shape.max_extras);
+    its.extra_slots =
+        device.take<std::int32_t>(std::int64_t{its.shape.max_extras} * its.shape.num_parts);
+    its.copies = device.take<BlockCopy>(its.shape.num_slots());
+  }
   plan.zeros = device.end();
   for (GroupPartMemory& its : plan.parts) {
     its.row_offsets = device.take<std::int64_t>(its.shape.max_rows);
@@ -107,6 +127,12 @@ GroupTablesMemory plan_memory(const GroupTablesOptions& o) {
     its.num_blocks = device.take<std::int32_t>(its.shape.max_rows);
     its.q_offsets = device.take<std::int64_t>(its.shape.max_rows + std::int64_t{1});
     its.state = device.take<kernels::ScatterState>(1);
+    its.report = staging.take<kernels::ScatterReport>(1);
+    its.ring = staging.take<std::byte>(its.shape.steps_in_flight * its.shape.slot_bytes());
+  }
+  for (GroupStatesMemory& its : plan.states) {
+    its.extra_offsets = device.take<std::int32_t>(its.shape.max_rows + std::int64_t{1});
+    its.state = device.take<kernels::TakenStates>(1);
     its.report = staging.take<kernels::ScatterReport>(1);
     its.ring = staging.take<std::byte>(its.shape.steps_in_flight * its.shape.slot_bytes());
   }
@@ -133,6 +159,26 @@ kernels::ScatterStepParams place_arrays(const GroupTablesMemory& plan, std::size
           .num_blocks = reinterpret_cast<std::int32_t*>(device + its.num_blocks),
           .q_offsets = reinterpret_cast<std::int64_t*>(device + its.q_offsets),
           .slots = has_slots ? reinterpret_cast<std::int64_t*>(device + its.slots) : nullptr,
+          .copies = reinterpret_cast<BlockCopy*>(device + its.copies)};
+}
+
+kernels::ScatterStatesParams place_states(const GroupTablesMemory& plan, std::size_t index,
+                                          std::byte* device, std::byte* staging) noexcept {
+  const GroupStatesMemory& its = plan.states[index];
+  const auto list = [device](std::int64_t place) {
+    return reinterpret_cast<std::int32_t*>(device + place);
+  };
+  return {.shape = its.shape,
+          .ring = staging + its.ring,
+          .expected_word = reinterpret_cast<kernels::StepWord*>(device + plan.expected_word),
+          .expected = 0,
+          .state = reinterpret_cast<kernels::TakenStates*>(device + its.state),
+          .report = reinterpret_cast<kernels::ScatterReport*>(staging + its.report),
+          .read = list(its.read),
+          .write = list(its.write),
+          .extra_offsets = list(its.extra_offsets),
+          .extra_tokens = list(its.extra_tokens),
+          .extra_slots = list(its.extra_slots),
           .copies = reinterpret_cast<BlockCopy*>(device + its.copies)};
 }
 

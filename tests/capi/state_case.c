@@ -53,6 +53,9 @@ static void run_layer(kvarena_cache* cache, int32_t layer, int first, int count)
   EXPECT_OK(kvarena_cache_state_view(cache, layer, &view));
   EXPECT_OK(kvarena_step_states(cache, view.index, &slots));
   CHECK(slots.num_rows == 1 && view.num_planes == 2 && view.planes[0].num_dims == 2);
+  // On the host the lists for kernels are the others.
+  CHECK(slots.device_read == slots.read && slots.device_write == slots.write);
+  CHECK(slots.device_extra_slots == slots.extra_slots && slots.num_extras <= slots.max_extras);
   const int32_t read = slots.read[view.part];
   float state = read == -1 ? 0.0F : *state_in(&view, read);
   int32_t extra = slots.extra_offsets[0];

@@ -60,10 +60,14 @@ TEST(CudaPartsArguments, OfTableSlotsNameWhatIsWrong) {
 TEST(CudaPartsArguments, OfScatterNameWhatIsWrong) {
   const ScatterPartsParams nothing{};
   for (const std::int32_t parts : {0, -1, ScatterPartsParams::kMostParts + 1}) {
-    EXPECT_TRUE(fails_with(launch_scatter_parts(nothing, parts, nullptr),
+    EXPECT_TRUE(fails_with(launch_scatter_parts(nothing, parts, 0, nullptr),
                            StatusCode::invalid_argument, Resource::num_groups));
   }
-  EXPECT_TRUE(fails_with(launch_scatter_parts(nothing, 2, nullptr), StatusCode::invalid_argument,
+  for (const std::int32_t states : {-1, ScatterPartsParams::kMostStates + 1}) {
+    EXPECT_TRUE(fails_with(launch_scatter_parts(nothing, 1, states, nullptr),
+                           StatusCode::invalid_argument, Resource::num_groups));
+  }
+  EXPECT_TRUE(fails_with(launch_scatter_parts(nothing, 2, 0, nullptr), StatusCode::invalid_argument,
                          Resource::pointer));
 }
 

@@ -223,7 +223,7 @@ std::string settings_refusal_of(const PlannedCase& p) {
   if (p.cache) return "";
   if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
   switch (p.cache.option) {
-    case Option::kind: return "a KvCache has no recurrent states on a GPU yet";
+    case Option::kind: return "a KvCache has no pool for recurrent states alone";
     case Option::index_dim: return "a KvCache has no sparse-attention index yet";
     case Option::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";
     default: break;

@@ -111,6 +111,11 @@ class KVARENA_EXPORT BlockTables {
                                     std::int32_t group, std::span<BlockId> ids,
                                     std::span<Generation> generations) const;
 
+  /// Says that nobody wrote the states of a sequence behind `length_tokens`: they and checkpoints
+  /// there are lost. append refuses the sequence until it is cut to a length that can be had.
+  /// Settles the last append. Returns not_found. O(states of the sequence x parts).
+  Status lose_states(SequenceId sequence, std::int64_t length_tokens);
+
   /// Ends a sequence and releases its blocks, last first. Pass a ticket when queued work on another
   /// stream still reads the blocks. O(blocks).
   Status destroy(SequenceId sequence, Ticket ticket = kNoTicket);

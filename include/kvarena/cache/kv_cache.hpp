@@ -153,8 +153,9 @@ class KVARENA_EXPORT KvCache {
   /// Returns failed_precondition (step) inside a step. Returns device_error (step), once, when the
   /// device did not take that step; `subject` and `required` are the first and the last step lost.
   /// begin_step has then waited for the last step's stream, the sequences of these steps have
-  /// tokens that nobody wrote, and so may those that began with a cached prefix since the first of
-  /// them. The prefix cache has forgotten all blocks, as after every device_error. The next
+  /// tokens that nobody wrote (states of recurrent layers are lost: BlockTables::lose_states; a
+  /// fork made since has theirs), and so may those that began with a cached prefix since the first
+  /// of them. The prefix cache has forgotten all blocks, as after every device_error. The next
   /// begin_step goes on. (synchronize returns the failure of earlier work.) For a stream other than
   /// the last step's, returns not_found (stream), failed_precondition (stream) while either of the
   /// two is captured, or what Device::wait returns; nothing has changed then. A failure on the last
@@ -216,10 +217,11 @@ class KVARENA_EXPORT KvCache {
   /// step's stream does not depend on it, and the graph may be launched on any stream. Until
   /// end_recording, write_kv and attend record the layers of a decode step of this shape, with q
   /// and out of num_rows * tokens_per_row tokens. The graph serves every later append_recorded of
-  /// the same shape, because tables, lengths and slots are read on the device. Returns the padded
-  /// batch (device_slots; -1 past a step's tokens). Returns unsupported (device) on the host;
-  /// invalid_argument (num_sequences, num_tokens); not_found (stream); failed_precondition (stream)
-  /// when the stream is not captured, or (step) inside a step or a recording.
+  /// the same shape, because tables, lengths and slots, those of states too, are read on the
+  /// device. Returns the padded batch (device_slots; -1 past a step's tokens). Returns unsupported
+  /// (device) on the host; invalid_argument (num_sequences, num_tokens); not_found (stream);
+  /// failed_precondition (stream) when the stream is not captured, or (step) inside a step or a
+  /// recording.
   Result<StepBatch> begin_recording(const RecordedStep& shape, const StepOptions& options = {});
   /// Ends the recording, which holds the whole step. Returns failed_precondition (step) outside a
   /// recording.
@@ -272,7 +274,8 @@ class KVARENA_EXPORT KvCache {
   /// Returns K and V of one layer of the pool, for kernels of the caller. Returns invalid_argument
   /// (layer) when the layer does not exist.
   Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
-  /// Returns the states of a recurrent layer of the pool, for kernels of the caller. Returns
+  /// Returns the states of a recurrent layer of the pool, for kernels of the caller: their bytes
+  /// are in memory of the device. StepBatch::device_states has the slots of a step. Returns
   /// invalid_argument (layer) for another layer.
   Result<StateView> state_view(std::int32_t layer) const noexcept;
   /// The block manager: accounts, holders, explain().

@@ -21,6 +21,21 @@ struct StepOptions {
                       ///< last step's, at first the home stream (KvCacheOptions::home_stream)
 };
 
+/// The slots of a group of states for kernels: the lists of StateSlots in memory of the device, in
+/// the order of the step's stream. On CUDA the addresses are the same in every step and in a
+/// recording. Rows behind those of the step that runs have -1 in `read` and `write`, and no extras:
+/// so does every row when a launch skips its step.
+struct DeviceStateSlots {
+  std::int32_t group = 0;                       ///< of the tables
+  std::int32_t num_parts = 1;                   ///< blocks of a state
+  std::int64_t max_extras = 0;                  ///< that any step has
+  const std::int32_t* read = nullptr;           ///< [num_rows, num_parts]
+  const std::int32_t* write = nullptr;          ///< [num_rows, num_parts]
+  const std::int32_t* extra_offsets = nullptr;  ///< [num_rows + 1]
+  const std::int32_t* extra_tokens = nullptr;   ///< [extra_offsets[num_rows]]
+  const std::int32_t* extra_slots = nullptr;    ///< [extra_offsets[num_rows], num_parts]
+};
+
 /// The result of append: the batch, in the order of the demands. Valid until end_step.
 struct StepBatch {
   std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V; with
@@ -31,10 +46,12 @@ struct StepBatch {
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
   std::int64_t num_copies = 0;  ///< copies on write that were queued
   std::int64_t new_blocks = 0;  ///< blocks taken
-  /// With groups of states: the slots of each (GroupLayout::states), for kernels on the step's
-  /// stream. The copies and clearing that in_place kernels need are queued. On the host device the
-  /// memory stays valid until the step's work has completed.
+  /// With groups of states: the slots of each (GroupLayout::states), in host memory. None in a
+  /// recording. The copies and clearing that in_place kernels need are queued. On the host device
+  /// the memory stays valid until the step's work has completed.
   std::span<const StateSlots> states{};
+  /// The same in device memory, for kernels on the step's stream. On the host device: as `states`.
+  std::span<const DeviceStateSlots> device_states{};
 };
 
 /// What a step put on the device, for attention kernels of the engine's own, with the views of the

@@ -85,7 +85,8 @@ struct MemoryPlan {
   std::int64_t full_bytes_at_context =
       0;  ///< of a sequence at the context when all tokens are kept
   std::int64_t model_bytes_at_context = 0;  ///< the same when only readable tokens are kept
-  std::int64_t step_bytes = 0;         ///< windows: blocks of a step's own tokens, see pool_units
+  std::int64_t step_bytes = 0;         ///< blocks of a step's own tokens, and second states: see
+                                       ///< pool_units
   std::int64_t asked_kv_bytes = 0;     ///< batch * bytes_per_sequence + step_bytes
   std::int64_t asked_total_bytes = 0;  ///< the total with asked_kv_bytes in place of the pools
   std::int64_t max_batch = 0;          ///< most sequences at the context in a replica
@@ -113,10 +114,11 @@ struct PlannedCache {
 };
 /// Returns the options of the KvCache of the planned rank: the plan's blocks or pages, the options'
 /// max_sequences and max_step_tokens, and sequences up to the context. Its page is the plan's.
-/// Returns unsupported with what a KvCache cannot hold, as groups_of does: (kind) recurrent layers,
-/// (index_dim) a sparse-attention index, (dtype) block formats, (scale) scales of a format of one
-/// byte, or of several groups; (none) for unknown weights; what cache_footprint returns for the
-/// target of the options; or insufficient_vram for a plan without blocks.
+/// Returns unsupported with what a KvCache cannot hold, as groups_of does: (kind) recurrent layers
+/// without any attention, (index_dim) a sparse-attention index, (dtype) block formats, (scale)
+/// scales of a format of one byte, or of several groups; (none) for unknown weights; what
+/// cache_footprint returns for the target of the options; or insufficient_vram for a plan without
+/// blocks.
 KVARENA_EXPORT Result<PlannedCache> cache_options(const ModelSpec& model,
                                                   const PlanOptions& options,
                                                   const MemoryPlan& plan);

@@ -121,7 +121,7 @@ pub use prefix::{ExtraKey, Prefix, PrefixStats, Prompt};
 pub use questions::{Observer, Plane, Question};
 pub use sequence::{PinOptions, SequenceInfo, SequenceOptions};
 pub use slices::{AttendOptions, Bf16, Element, Scales, F16};
-pub use states::{StatePlane, StateSlots, StateView};
+pub use states::{DeviceStateSlots, StatePlane, StateSlots, StateView};
 pub use status::{Error, Resource, Result, Status};
 pub use step::{AttendArgs, Batch, Demand, DeviceBatch, RecordedStep, Recording, Step, WriteArgs};
 pub use values::{

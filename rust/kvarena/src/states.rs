@@ -54,6 +54,30 @@ pub struct StateSlots<'s> {
     pub num_parts: i32,
     /// The part of the pool, for [`Cache::group_blocks`].
     pub part: i32,
+    /// The same lists in memory of the device, for kernels on the step's stream.
+    pub device: DeviceStateSlots,
+}
+
+/// The lists of [`StateSlots`] in memory of the device, in the order of the step's stream. On the host
+/// device they are those of [`StateSlots`]. On CUDA the addresses are the same in every step and in a
+/// recording, where rows behind those of the step that runs have -1 and no extras.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct DeviceStateSlots {
+    /// As [`StateSlots::read`].
+    pub read: *const i32,
+    /// As [`StateSlots::write`].
+    pub write: *const i32,
+    /// As [`StateSlots::extra_offsets`].
+    pub extra_offsets: *const i32,
+    /// As [`StateSlots::extra_tokens`].
+    pub extra_tokens: *const i32,
+    /// As [`StateSlots::extra_slots`].
+    pub extra_slots: *const i32,
+    /// Rows of the step or the recording.
+    pub num_rows: i32,
+    /// The extras that any step has at most.
+    pub max_extras: i32,
 }
 
 // SAFETY of the calls below: handle and results are valid, and slices live until the return.
@@ -120,8 +144,8 @@ impl Step<'_> {
         let (rows, extras) = (number(raw.num_rows), number(raw.num_extras));
         let parts = number(raw.num_parts);
         let at = |first: *const i32, count: usize| -> &[i32] {
-            if count == 0 {
-                return &[];
+            if count == 0 || first.is_null() {
+                return &[]; // a recording has lists on the device alone
             }
             // SAFETY: the slots are valid until the step ends, for which it cannot be borrowed.
             unsafe { slice::from_raw_parts(first, count) }
@@ -134,6 +158,15 @@ impl Step<'_> {
             extra_slots: at(raw.extra_slots, extras * parts),
             num_parts: raw.num_parts,
             part: raw.part,
+            device: DeviceStateSlots {
+                read: raw.device_read,
+                write: raw.device_write,
+                extra_offsets: raw.device_extra_offsets,
+                extra_tokens: raw.device_extra_tokens,
+                extra_slots: raw.device_extra_slots,
+                num_rows: raw.num_rows,
+                max_extras: raw.max_extras,
+            },
         })
     }
 }

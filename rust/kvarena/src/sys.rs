@@ -821,6 +821,13 @@ sized_structs! {
         num_extras: i32,
         num_parts: i32,
         part: i32,
+        device_read: *const i32,
+        device_write: *const i32,
+        device_extra_offsets: *const i32,
+        device_extra_tokens: *const i32,
+        device_extra_slots: *const i32,
+        max_extras: i32,
+        reserved: i32,
     }
     struct kvarena_state_view {
         struct_size: u64,

@@ -69,6 +69,35 @@ class StateTablesTest : public ::testing::Test {
   std::unique_ptr<BlockTables> tables_;
 };
 
+TEST_F(StateTablesTest, StatesThatNobodyWroteAreLost) {
+  create({.mode = StateMode::read_write, .keeps = true, .rollback = 1, .every = 8});
+  const SequenceId id = sequence(8);  // states at 7 and 8; 8 is a checkpoint too
+  EXPECT_OK(grow(id, 1));
+  tables_->settle_append();
+  EXPECT_OK(grow(id, 9));  // states at 17 and 18, and a checkpoint at 16
+  ASSERT_OK(tables_->lose_states(id, 9));
+  EXPECT_EQ(tables_->info(id)->length_tokens, 18);
+  EXPECT_EQ(states(), 0) << "none is held";
+  std::int64_t lengths[4] = {};
+  EXPECT_EQ(tables_->checkpoints_of(id, lengths).value(), 1);
+  EXPECT_EQ(lengths[0], 8);
+  EXPECT_FAILS(grow(id, 1), failed_precondition, sequence_length);
+  EXPECT_FAILS(tables_->checkpoint(id), failed_precondition, sequence_length);
+  EXPECT_EQ(tables_->restorable_length(id, 18).value(), 8);
+  ASSERT_OK(tables_->truncate(id, 8));
+  EXPECT_OK(grow(id, 1));
+  EXPECT_OK(tables_->check_invariants());
+  // What was written before stays.
+  const SequenceId other = sequence(5);
+  EXPECT_OK(grow(other, 1));
+  ASSERT_OK(tables_->lose_states(other, 5));
+  EXPECT_EQ(tables_->restorable_length(other, 6).value(), 5);
+  ASSERT_OK(tables_->truncate(other, 5));
+  EXPECT_OK(grow(other, 1));
+  EXPECT_OK(tables_->check_invariants());
+  EXPECT_FAILS(tables_->lose_states(SequenceId(1 << 20), 0), not_found, sequence);
+}
+
 TEST_F(StateTablesTest, AKernelInPlaceKeepsItsSlot) {
   create({});
   const SequenceId id = tables_->create_sequence().value();

@@ -118,16 +118,21 @@ inline std::vector<double> attend_exactly(const LayerGroup& group, const Life& l
   return out;
 }
 
-/// The ranges of a pool of pages that no block of a sequence has: first byte and bytes.
+/// The ranges of a pool of pages that no block of a sequence or of a cached state has: first byte
+/// and bytes.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> free_ranges(const BlockManager& manager,
                                                                       const Arena& arena) {
   const GroupLayout& layout = *arena.groups();
   std::vector<std::pair<std::int64_t, std::int64_t>> held;
   for (std::int32_t id = 0; id < manager.num_blocks(); ++id) {
-    if (manager.state(BlockId(id)) != BlockState::referenced) continue;
+    const BlockState state = manager.state(BlockId(id));
+    if (state != BlockState::referenced && state != BlockState::evictable) continue;
     const BlockPlace place = manager.place_of(BlockId(id));
-    const std::int64_t bytes =
-        layout.parts()[static_cast<std::size_t>(place.group)].blocks.block_bytes;
+    const auto group = static_cast<std::size_t>(place.group);
+    const std::size_t parts = layout.parts().size();
+    const PagedBlocks& blocks =
+        group < parts ? layout.parts()[group].blocks : layout.states()[group - parts].blocks;
+    const std::int64_t bytes = blocks.block_bytes;
     held.emplace_back(place.page * layout.page_bytes() + place.slot * bytes, bytes);
   }
   std::sort(held.begin(), held.end());

@@ -5,10 +5,9 @@
 /// (arXiv 2405.21060), each behind a causal convolution. The inputs of a layer are a pure function
 /// of the token and the layer, so that any run can be repeated without a cache, bit for bit.
 
+#include "kvarena/base/export.hpp"
 #include "kvarena/base/state_layout.hpp"
 
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,7 +36,8 @@ struct ToyShape {
 };
 
 /// A number in -1 .. 1 that depends on all arguments.
-inline float toy_number(std::int32_t token, std::int32_t layer, std::size_t index) {
+KVARENA_HOST_DEVICE inline float toy_number(std::int32_t token, std::int32_t layer,
+                                            std::size_t index) {
   std::uint64_t x = static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15 +
                     static_cast<std::uint64_t>(layer) * 0xBF58476D1CE4E5B9 + index * 2654435761;
   x ^= x >> 29;
@@ -47,11 +47,11 @@ inline float toy_number(std::int32_t token, std::int32_t layer, std::size_t inde
 }
 
 /// Adds one token: changes `state` [kState] and `conv` [kConv], writes `out` [kOut].
-inline void toy_step(Recurrence kind, std::int32_t token, std::int32_t layer, float* state,
-                     float* conv, float* out) {
+KVARENA_HOST_DEVICE inline void toy_step(Recurrence kind, std::int32_t token, std::int32_t layer,
+                                         float* state, float* conv, float* out) {
   using Shape = ToyShape;
   constexpr std::size_t kPast = Shape::kKernel - 1;
-  std::array<float, Shape::kChannels> mixed;
+  float mixed[Shape::kChannels];
   for (std::size_t c = 0; c < Shape::kChannels; ++c) {
     float* const past = conv + c * kPast;
     const float input = toy_number(token, layer, c);
@@ -62,7 +62,7 @@ inline void toy_step(Recurrence kind, std::int32_t token, std::int32_t layer, fl
     mixed[c] = sum;
   }
   for (std::size_t head = 0; head < Shape::kHeads; ++head) {
-    const float* const key = mixed.data() + head * (2 * Shape::kKey + Shape::kValue);
+    const float* const key = mixed + head * (2 * Shape::kKey + Shape::kValue);
     const float* const query = key + Shape::kKey;
     const float* const value = query + Shape::kKey;
     float* const s = state + head * Shape::kKey * Shape::kValue;

@@ -1,7 +1,9 @@
 // Staging of groups without a device: what the host writes into the rings, read by the plain
-// version of the kernel, makes the arrays of every part equal to the tables.
+// version of the kernel, makes the arrays of every part equal to the tables, and those of every
+// group of states equal to what the append returned.
 
 #include "step/group_staging.hpp"
+#include "blocktable/state_extras.hpp"
 #include "kernels/reference/scatter_step.hpp"
 #include "step/group_rows.hpp"
 #include "support/status_matchers.hpp"
@@ -10,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,22 +33,43 @@ std::vector<GroupTablePart> parts() {
           {{PagedKind::chunk, 2, 128}, 5}};
 }
 
-GroupTablesOptions options_of(std::int64_t max_blocks) {
+/// States that are taken back, copied and kept; states of another group that are written over.
+std::vector<TableGroup> states() {
+  return {{.kind = PagedKind::state,
+           .rollback_tokens = 2,
+           .ids_per_page = 7,
+           .ids_per_block = 3,
+           .num_parts = 3},
+          {.kind = PagedKind::state,
+           .num_parts = 2,
+           .mode = StateMode::read_write,
+           .keeps_for_undo = false}};
+}
+constexpr std::int64_t kEvery = 64;
+
+GroupTablesOptions options_of(std::int64_t max_blocks, bool has_states) {
+  std::vector<GroupTableStates> its;
+  for (const TableGroup& group : states()) {
+    if (!has_states) break;
+    its.push_back(
+        {group.num_parts, most_extras(group.rollback_tokens, kSequences, kTokens, kEvery)});
+  }
   return {.limits = {.steps_in_flight = 3,
                      .max_rows = kSequences,
                      .max_tokens = kTokens,
                      .max_blocks = max_blocks},
           .max_sequences = kSequences,
           .max_sequence_tokens = kLongest,
-          .parts = parts()};
+          .parts = parts(),
+          .states = std::move(its)};
 }
 
 /// Block tables, and their mirror in host memory.
 class Mirror {
  public:
-  Mirror(std::int64_t max_blocks, bool lives_are_long, std::uint64_t seed)
+  Mirror(std::int64_t max_blocks, bool lives_are_long, std::uint64_t seed, bool has_states = false)
       : lives_are_long_(lives_are_long),
-        options_(options_of(max_blocks)),
+        options_(options_of(max_blocks, has_states)),
         plan_(plan_memory(options_)),
         memory_(plan_.device_bytes),
         rings_(plan_.staging_bytes),
@@ -54,17 +78,20 @@ class Mirror {
     std::memset(memory_.data(), 0xff, static_cast<std::size_t>(plan_.zeros));
     std::vector<BlockGroup> carved(options_.parts.size(), BlockGroup{2, 100});
     carved[2].blocks_per_page = 5;
+    carved.resize(carved.size() + options_.states.size(), BlockGroup{2, 100});
     manager_ = std::make_unique<BlockManager>(
         BlockManager::create({.num_blocks = 900, .groups = carved}).value());
     std::vector<TableGroup> groups;
     for (const GroupTablePart& part : options_.parts) groups.push_back(part.table);
-    tables_ =
-        std::make_unique<BlockTables>(BlockTables::create(*manager_, {.max_sequences = kSequences,
-                                                                      .max_append_tokens = kTokens,
-                                                                      .report_rows = true,
-                                                                      .can_undo = true,
-                                                                      .groups = groups})
-                                          .value());
+    if (has_states) std::ranges::copy(states(), std::back_inserter(groups));
+    tables_ = std::make_unique<BlockTables>(
+        BlockTables::create(*manager_, {.max_sequences = kSequences,
+                                        .max_append_tokens = kTokens,
+                                        .report_rows = true,
+                                        .can_undo = true,
+                                        .groups = groups,
+                                        .checkpoint_every_tokens = kEvery})
+            .value());
   }
 
   void play(int steps) {
@@ -77,15 +104,21 @@ class Mirror {
   }
   int num_rows() const { return num_rows_; }
   int num_copies() const { return num_copies_; }
+  /// Of the group with the fewest, among those without room for the longest table of each sequence.
   std::uint64_t num_restarts() const {
     std::uint64_t least = ~std::uint64_t{0};
     for (std::size_t part = 0; part < options_.parts.size(); ++part) {
-      if (options_.parts[part].table.kind == PagedKind::cross) continue;
+      const kernels::StepShape& shape = plan_.parts[part].shape;
+      if (shape.table_entries >= std::int64_t{shape.max_sequences} * shape.max_blocks_a_row)
+        continue;
       least = std::min(least, staging_.num_restarts(part));
     }
     return least;
   }
   int num_kept() const { return num_kept_; }
+  int num_state_copies() const { return num_state_copies_; }
+  int num_extras() const { return num_extras_; }
+  int num_lost_steps() const { return num_lost_steps_; }
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -99,7 +132,8 @@ class Mirror {
     }
     const SequenceId id = any();
     const std::int64_t length = tables_->info(id)->length_tokens;
-    const auto cut = std::max<std::int64_t>(0, length - static_cast<std::int64_t>(below(6)));
+    auto cut = std::max<std::int64_t>(0, length - static_cast<std::int64_t>(below(6)));
+    if (!options_.states.empty()) cut = tables_->restorable_length(id, cut).value();
     switch (below(lives_are_long_ ? 60 : 7)) {
       case 0:
         if (ids_.size() == kSequences) return;
@@ -121,6 +155,12 @@ class Mirror {
     for (const SequenceId id : ids_) {
       if (below(4) == 0) continue;
       const std::int64_t length = tables_->info(id)->length_tokens;
+      // States that were lost, by a step that was given up.
+      const std::int64_t restored = tables_->restorable_length(id, length).value();
+      if (restored < length && !options_.states.empty()) {
+        ASSERT_OK(tables_->truncate(id, restored));
+        continue;
+      }
       const auto most = static_cast<std::int64_t>(below(below(4) == 0 ? 17 : 3));
       const std::int64_t tokens = std::min(kLongest - length, most);
       left -= std::max<std::int64_t>(length + tokens, 22) / 2 + 1;  // the smallest blocks have two
@@ -142,8 +182,9 @@ class Mirror {
     }
     run(below(3) == 0);
     for (std::size_t part = 0; part < options_.parts.size(); ++part) compare(*appended, part);
+    for (std::size_t i = 0; i < options_.states.size(); ++i) compare_states(*appended, i);
     if (below(25) == 0) {
-      // A launch that is lost: the next step is a miss, until resync.
+      miss();
       staging_.resync(*tables_, taken());
     }
     if (below(8) == 0) {
@@ -158,6 +199,24 @@ class Mirror {
     const bool is_cross = options_.parts[part].table.kind == PagedKind::cross;
     return place_arrays(plan_, part, !is_cross, memory_.data(), rings_.data());
   }
+  kernels::ScatterStatesParams states_params(std::size_t i) const {
+    return place_states(plan_, i, memory_.data(), rings_.data());
+  }
+  /// Runs a launch that finds no step: rows of states have no slots, and nothing is copied.
+  void miss() {
+    for (std::size_t i = 0; i < options_.states.size(); ++i) {
+      kernels::ScatterStatesParams its = states_params(i);
+      const std::uint64_t before = its.report->misses;
+      kernels::reference::scatter_states(its);  // of the step that was taken already
+      ASSERT_EQ(its.report->misses, before + 1);
+      ASSERT_EQ(its.read[0], -1);
+      ASSERT_EQ(its.write[0], -1);
+      ASSERT_EQ(its.extra_offsets[1], 0);
+      ASSERT_EQ(its.state->step.num_copies, 0);
+      ASSERT_EQ(its.copies[0].target, kNoBlock);
+      ++num_lost_steps_;
+    }
+  }
   /// Runs the launch of the staged step in every part: by itself, or as a graph does.
   void run(bool is_recorded) {
     const kernels::StepWord word = staging_.expected();
@@ -171,6 +230,15 @@ class Mirror {
       kernels::reference::scatter_step(its);
       ASSERT_EQ(its.report->taken, staging_.staged_serial());
       ASSERT_EQ(its.report->misses, 0U);
+    }
+    for (std::size_t i = 0; i < options_.states.size(); ++i) {
+      kernels::ScatterStatesParams its = states_params(i);
+      if (!is_recorded) {
+        its.expected_word = nullptr;
+        its.expected = word;
+      }
+      kernels::reference::scatter_states(its);
+      ASSERT_EQ(its.report->taken, staging_.staged_serial());
     }
     staging_.advance();
   }
@@ -225,6 +293,41 @@ class Mirror {
     num_copies_ += copy;
   }
 
+  /// The slots, extras and copies of a group of states, and empty values behind them.
+  void compare_states(const AppendResult& appended, std::size_t index) {
+    if (::testing::Test::HasFailure()) return;
+    SCOPED_TRACE("states " + std::to_string(index));
+    const StateSlots& given = appended.states[index];
+    const kernels::ScatterStatesParams p = states_params(index);
+    const std::size_t rows = demands_.size();
+    const auto equals = [](std::span<const std::int32_t> wanted, const std::int32_t* found) {
+      return std::equal(wanted.begin(), wanted.end(), found);
+    };
+    ASSERT_EQ(given.extra_offsets.size(), rows + 1);
+    EXPECT_TRUE(equals(given.read, p.read));
+    EXPECT_TRUE(equals(given.write, p.write));
+    EXPECT_TRUE(equals(given.extra_offsets, p.extra_offsets));
+    EXPECT_TRUE(equals(given.extra_tokens, p.extra_tokens));
+    EXPECT_TRUE(equals(given.extra_slots, p.extra_slots));
+    const auto extras = static_cast<std::int32_t>(given.extra_tokens.size());
+    for (std::size_t row = rows; row < kSequences; ++row) {
+      ASSERT_EQ(p.read[row * static_cast<std::size_t>(given.num_parts)], -1);
+      ASSERT_EQ(p.write[row * static_cast<std::size_t>(given.num_parts)], -1);
+      ASSERT_EQ(p.extra_offsets[row + 1], extras) << "row " << row;
+    }
+    num_extras_ += extras;
+    std::int32_t copy = 0;
+    for (std::size_t i = 0; i < appended.copies.size(); ++i) {
+      if (appended.copy_groups[i] != given.group) continue;
+      ASSERT_EQ(p.copies[copy].source, appended.copies[i].source);
+      ASSERT_EQ(p.copies[copy++].target, appended.copies[i].target);
+    }
+    ASSERT_EQ(copy, p.state->step.num_copies);
+    ASSERT_EQ(copy, staging_.num_state_copies(index));
+    ASSERT_TRUE(copy == p.shape.num_slots() || p.copies[copy].target == kNoBlock);
+    num_state_copies_ += copy;
+  }
+
   bool lives_are_long_;
   GroupTablesOptions options_;
   GroupTablesMemory plan_;
@@ -239,6 +342,9 @@ class Mirror {
   int num_rows_ = 0;
   int num_kept_ = 0;
   int num_copies_ = 0;
+  int num_state_copies_ = 0;
+  int num_extras_ = 0;
+  int num_lost_steps_ = 0;
 };
 
 TEST(GroupStaging, ArraysEqualTheTablesAfterEveryStep) {
@@ -249,6 +355,18 @@ TEST(GroupStaging, ArraysEqualTheTablesAfterEveryStep) {
     EXPECT_GT(mirror.num_rows(), 10'000);
     EXPECT_GT(mirror.num_kept(), 100'000);
     EXPECT_GT(mirror.num_copies(), 100);
+  }
+}
+
+TEST(GroupStaging, SlotsOfStatesAreThoseOfTheStep) {
+  for (std::uint64_t seed = 1; seed <= 4 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Mirror mirror(kSequences * kLongest / 2, false, seed, true);
+    mirror.play(3000);
+    EXPECT_GT(mirror.num_rows(), 10'000);
+    EXPECT_GT(mirror.num_state_copies(), 1000);
+    EXPECT_GT(mirror.num_extras(), 1000);
+    EXPECT_GT(mirror.num_lost_steps(), 50);
   }
 }
 

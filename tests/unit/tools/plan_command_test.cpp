@@ -68,14 +68,19 @@ TEST(PlanCommand, TheCacheOfWindowsIsWhatItsLinesSay) {
 }
 
 TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
-  const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
+  const std::string sparse = "--model DeepSeek-V3.2 --gpu H200-SXM --tp 8 --context 8192";
+  const json p = planned(sparse);
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_TRUE(p.at("settings").is_null());
-  EXPECT_TRUE(contains(p.at("settings_refused"), "no recurrent states on a GPU yet"));
-  EXPECT_TRUE(
-      contains_all(plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192").out,
-                   {"153,944,064 B + 0 x tokens",
-                    "no settings for a KvCache: a KvCache has no recurrent states on a GPU"}));
+  EXPECT_TRUE(contains(p.at("settings_refused"), "no sparse-attention index yet"));
+  EXPECT_TRUE(contains(plan(sparse).out,
+                       "no settings for a KvCache: a KvCache has no sparse-attention index yet"));
+  const std::string recurrent = "--model Qwen3.5-27B --gpu H200-SXM --context 8192";
+  const json states = planned(recurrent);
+  EXPECT_TRUE(states.at("settings_refused").is_null());
+  EXPECT_EQ(states.at("settings").at("num_pages"), states.at("num_pages"));
+  EXPECT_EQ(states.at("step_bytes"), 153'944'064) << "the second state of a step";
+  EXPECT_TRUE(contains(plan(recurrent).out, "153,944,064 B + 0 x tokens"));
   const json windows = planned("--model Gemma-3-27B --gpu H200-SXM --retention model");
   EXPECT_TRUE(windows.at("settings_refused").is_null());
   EXPECT_EQ(windows.at("settings").at("num_pages"), windows.at("num_pages"));

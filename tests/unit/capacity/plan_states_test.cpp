@@ -1,0 +1,154 @@
+// Plans of models with recurrent layers: the second state of a step is counted, so that sequences
+// within a plan are never refused, and the cache of such a plan is made.
+
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/capacity/memory_plan.hpp"
+#include "kvarena/capacity/model_presets.hpp"
+
+#include "cache/cache_plan.hpp"
+#include "support/status_matchers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kvarena::capacity {
+namespace {
+
+constexpr std::int64_t kContext = 6144;
+constexpr std::int64_t kStepTokens = 512;
+constexpr const char* kModels[] = {"Qwen3-Next-80B-A3B", "Nemotron-3-Nano-30B-A3B", "Qwen3.5-27B"};
+
+PlanOptions options_of(std::int64_t batch) {
+  return {.memory_bytes = std::int64_t{4000} << 30,
+          .kept = KeptTokens::model,
+          .context_tokens = kContext,
+          .batch = batch,
+          .max_step_tokens = kStepTokens,
+          .target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = 132}};
+}
+
+TEST(PlanOfStates, CountsTheSecondStateOfEachSequenceOfAStep) {
+  const GroupMemory state{
+      .kind = CacheKind::recurrent,
+      .num_layers = 6,
+      .unit_bytes = 6 * 1024,
+      .paged = {.kind = PagedKind::state, .num_layers = 6, .layer_bytes = 1024}};
+  const PagedBlocks alone{.num_parts = 3, .block_bytes = 2048, .blocks_per_page = 1};
+  EXPECT_EQ(pool_pages(state, alone, 0, 100, 8), 0);
+  EXPECT_EQ(pool_pages(state, alone, 1, 100, 8), 3 + 3);
+  EXPECT_EQ(pool_pages(state, alone, 5, 100, 8), 5 * (3 + 3));
+  EXPECT_EQ(pool_pages(state, alone, 20, 100, 8), 20 * 3 + 8 * 3) << "a row has a token at least";
+  const PagedBlocks shared{.num_parts = 3, .block_bytes = 2048, .blocks_per_page = 4};
+  EXPECT_EQ(pool_pages(state, shared, 5, 100, 8), 5 * 2) << "six blocks in pages of four";
+  EXPECT_EQ(pool_units(state, 20, 100, 8), 28);
+  EXPECT_EQ(peak_units(state, 100), 1) << "between steps";
+}
+
+TEST(PlanOfStates, ACacheOfItIsAsLargeAsPlanned) {
+  for (const char* name : kModels) {
+    SCOPED_TRACE(name);
+    const ModelSpec model = *find_model_preset(name);
+    const PlanOptions options = options_of(4);
+    const MemoryPlan planned = plan(model, options).value();
+    const Result<PlannedCache> made = cache_options(model, options, planned);
+    ASSERT_OK(made);
+    const CacheFootprint footprint = cache_footprint(made->options, *options.target).value();
+    EXPECT_EQ(footprint.pool_bytes, planned.kv_cache_bytes);
+    EXPECT_EQ(footprint.workspace_bytes + footprint.table_bytes, planned.table_bytes);
+    EXPECT_EQ(footprint.num_blocks, planned.num_pages);
+    // One state of each sequence between steps, and a second one in a step.
+    const auto states = std::ranges::find_if(planned.groups, [](const GroupPlan& group) {
+      return group.memory.kind == CacheKind::recurrent;
+    });
+    ASSERT_NE(states, planned.groups.end());
+    EXPECT_EQ(planned.step_bytes, 4 * states->pages_per_sequence * planned.page_bytes);
+  }
+}
+
+TEST(PlanOfStates, DistancesOfCheckpointsAreWholeBlocks) {
+  const ModelSpec model = *find_model_preset("Qwen3-Next-80B-A3B");
+  for (const auto& [block, distance] :
+       {std::pair{16, 2048}, std::pair{48, 2016}, std::pair{4096, 4096}}) {
+    PlanOptions options = options_of(1);
+    options.block_size_tokens = block;
+    const MemoryPlan planned = plan(model, options).value();
+    EXPECT_EQ(cache_options(model, options, planned)->options.checkpoint_every_tokens, distance);
+  }
+}
+
+// The tables of a cache with as many pages as are planned for some sequences: whatever they do,
+// none is refused. No memory is needed for that.
+TEST(PlanOfStates, SequencesWithinItAreNeverRefused) {
+  constexpr std::size_t kSequences = 5;
+  for (const char* name : kModels) {
+    SCOPED_TRACE(name);
+    const ModelSpec model = *find_model_preset(name);
+    const PlanOptions options = options_of(kSequences);
+    const MemoryPlan planned = plan(model, options).value();
+    PlannedCache made = cache_options(model, options, planned).value();
+    made.options.size = {.num_blocks = planned.asked_kv_bytes / planned.page_bytes};
+    const CachePlan cache = plan_cache(made.options, {.kind = DeviceKind::host}, 0).value();
+    BlockManager manager = BlockManager::create(manager_options(cache)).value();
+    BlockTables tables = BlockTables::create(manager, block_tables_options(cache)).value();
+    std::mt19937_64 random(7);
+    const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
+    std::map<SequenceId, std::int64_t> lives;
+    std::int64_t longest = 0;
+    int checkpoints = 0;
+    for (int step = 0; step < 4000; ++step) {
+      if (lives.size() < kSequences) {
+        lives[tables.create_sequence({.max_length_tokens = kContext}).value()] = 0;
+      }
+      auto it = lives.begin();
+      std::advance(it, below(lives.size()));
+      const auto& [id, length] = *it;
+      switch (below(40)) {
+        case 0: {
+          const std::int64_t cut =
+              tables.restorable_length(id, std::max<std::int64_t>(0, length - below(3000))).value();
+          ASSERT_OK(tables.truncate(id, cut));
+          it->second = cut;
+          break;
+        }
+        case 1: checkpoints += tables.checkpoint(id) ? 1 : 0; break;
+        case 2:
+          if (below(8) != 0) break;
+          ASSERT_OK(tables.destroy(id));
+          lives.erase(it);
+          break;
+        default: break;
+      }
+      std::vector<AppendDemand> demands;
+      std::int64_t left = kStepTokens;
+      for (const auto& [one, its] : lives) {
+        const std::int64_t wanted = below(4) == 0 ? 300 : 1;
+        const std::int64_t tokens = std::min({wanted, left, kContext - its});
+        left -= tokens;
+        demands.push_back({one, static_cast<std::int32_t>(tokens)});
+      }
+      const Result<AppendResult> appended = tables.append(demands);
+      ASSERT_OK(appended) << "step " << step << ": " << describe(appended.status());
+      if (below(10) == 0) {
+        ASSERT_OK(tables.undo_append(true));
+        continue;
+      }
+      tables.settle_append();
+      for (const AppendDemand& demand : demands) {
+        longest = std::max(longest, lives[demand.sequence] += demand.num_tokens);
+      }
+    }
+    EXPECT_EQ(longest, kContext);
+    EXPECT_GT(checkpoints, 20);
+    EXPECT_OK(tables.check_invariants());
+  }
+}
+
+}  // namespace
+}  // namespace kvarena::capacity
