@@ -553,20 +553,29 @@ typedef void (*kvarena_operation_function)(void* user, const kvarena_operation* 
 
 // ---- events of a prefix cache -------------------------------------------------------------------
 
+/// Something apart from the tokens that K and V depend on, such as an adapter or an image. It
+/// counts for the block that has its first token, and for all blocks behind that one. Equal ids
+/// that begin at different tokens are different.
+typedef struct kvarena_extra_key {
+  uint64_t key;         ///< the engine's id of it
+  int64_t first_token;  ///< index of the first token that depends on it
+} kvarena_extra_key;
+
 /// One event. The events since create, or since the last KVARENA_PREFIX_CLEARED, are enough to
 /// rebuild elsewhere which prefixes are cached. Arrays are borrowed for the call.
 typedef struct kvarena_prefix_event {
-  uint64_t struct_size;        ///< of the library's struct
-  uint64_t number;             ///< 1, 2, 3 ... without a gap
-  uint64_t salt;               ///< stored: the tenant
-  const int32_t* tokens;       ///< [num_tokens] stored: of the block
-  uint64_t num_tokens;         ///< stored: the block size; else 0
-  const uint64_t* extra_keys;  ///< [num_extra_keys] stored: those that begin in the block
-  uint64_t num_extra_keys;     ///< entries of `extra_keys`
-  int32_t kind;                ///< kvarena_prefix_event_kind
-  int32_t removal;             ///< removed: kvarena_prefix_removal
-  int32_t block;               ///< the block, which has this name until it is removed; cleared: -1
-  int32_t parent;              ///< stored: the block before it, which may be stored later; -1: none
+  uint64_t struct_size;                 ///< of the library's struct
+  uint64_t number;                      ///< 1, 2, 3 ... without a gap
+  uint64_t salt;                        ///< stored: the tenant
+  const int32_t* tokens;                ///< [num_tokens] stored: of the block
+  uint64_t num_tokens;                  ///< stored: the block size; else 0
+  const kvarena_extra_key* extra_keys;  ///< [num_extra_keys] stored: those that begin in the block;
+                                        ///< first_token counts from the block's first token
+  uint64_t num_extra_keys;              ///< entries of `extra_keys`
+  int32_t kind;                         ///< kvarena_prefix_event_kind
+  int32_t removal;                      ///< removed: kvarena_prefix_removal
+  int32_t block;   ///< the block, which has this name until it is removed; cleared: -1
+  int32_t parent;  ///< stored: the block before it, which may be stored later; -1: none
 } kvarena_prefix_event;
 
 /// Receives each event within the call that makes it, on the thread of that call.
@@ -744,14 +753,6 @@ KVARENA_API kvarena_status kvarena_cache_describe(kvarena_cache* cache,
                                                   size_t size, size_t* length);
 
 // ---- sequences ----------------------------------------------------------------------------------
-
-/// Something apart from the tokens that K and V depend on, such as an adapter or an image. It
-/// counts for the block that has its first token, and for all blocks behind that one. Equal ids
-/// that begin at different tokens are different.
-typedef struct kvarena_extra_key {
-  uint64_t key;         ///< the engine's id of it
-  int64_t first_token;  ///< index of the first token that depends on it
-} kvarena_extra_key;
 
 /// Options of a new sequence.
 typedef struct kvarena_sequence_options {

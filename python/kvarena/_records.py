@@ -192,7 +192,8 @@ class PrefixEvent(NamedTuple):
     parent: int  #: "stored": the block before it, which may be stored later; -1: none
     salt: int  #: "stored": the tenant
     tokens: tuple[int, ...]  #: "stored": of the block
-    extra_keys: tuple[int, ...]  #: "stored": those that begin in the block
+    #: "stored": those that begin in the block, and their first tokens, counted from the block's
+    extra_keys: tuple[tuple[int, int], ...]
     removal: str | None  #: "removed": why, as Prefix.removal
 
 

@@ -6,10 +6,17 @@ namespace kvarena::python {
 
 namespace {
 
-template <class Item>
-nb::tuple tuple_of(const Item* items, std::uint64_t count) {
+nb::tuple tuple_of(const std::int32_t* tokens, std::uint64_t count) {
   nb::list list;
-  for (std::uint64_t i = 0; i < count; ++i) list.append(items[i]);
+  for (std::uint64_t i = 0; i < count; ++i) list.append(tokens[i]);
+  return nb::tuple(list);
+}
+
+nb::tuple pairs_of(const kvarena_extra_key* keys, std::uint64_t count) {
+  nb::list list;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    list.append(nb::make_tuple(keys[i].key, keys[i].first_token));
+  }
   return nb::tuple(list);
 }
 
@@ -21,7 +28,7 @@ nb::object record_of_event(const kvarena_prefix_event& event) {
   values["parent"] = event.parent;
   values["salt"] = event.salt;
   values["tokens"] = tuple_of(event.tokens, event.num_tokens);
-  values["extra_keys"] = tuple_of(event.extra_keys, event.num_extra_keys);
+  values["extra_keys"] = pairs_of(event.extra_keys, event.num_extra_keys);
   values["removal"] = nb::none();
   if (event.kind == KVARENA_PREFIX_REMOVED) {
     values["removal"] = kvarena_name_of_prefix_removal(event.removal);

@@ -125,7 +125,7 @@ class Mirror:
         """The blocks of the longest stored prefix. One token is left to compute."""
         found = []
         for first in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
-            keys = tuple(key for key, at in extra_keys if first <= at < first + BLOCK)
+            keys = tuple((key, at - first) for key, at in extra_keys if first <= at < first + BLOCK)
             wanted = (found[-1] if found else -1, salt, tuple(tokens[first : first + BLOCK]), keys)
             block = next((b for b, content in self.blocks.items() if content == wanted), None)
             if block is None:

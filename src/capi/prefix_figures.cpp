@@ -77,7 +77,7 @@ void EventAdapter::tell(const PrefixEvent& event, void* adapter) {
   given.salt = event.salt;
   given.tokens = event.tokens.data();
   given.num_tokens = event.tokens.size();
-  given.extra_keys = event.extra_keys.data();
+  given.extra_keys = reinterpret_cast<const kvarena_extra_key*>(event.extra_keys.data());
   given.num_extra_keys = event.extra_keys.size();
   given.kind = static_cast<std::int32_t>(event.kind);
   given.removal = static_cast<std::int32_t>(event.removal);

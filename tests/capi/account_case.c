@@ -226,7 +226,8 @@ typedef struct mirror {
     int32_t parent;
     uint64_t salt;
     int32_t tokens[kBlockSize];
-    uint64_t num_keys, keys[kMostKeys];
+    uint64_t num_keys;
+    kvarena_extra_key keys[kMostKeys];
   } blocks[kBlocks];
   uint64_t number;
   int64_t stored, removed, cleared;
@@ -273,7 +274,9 @@ static bool is_block(const mirror* m, int block, int32_t parent, int index,
   for (uint64_t k = 0; k < prompt->num_extra_keys; ++k) {
     if (prompt->extra_keys[k].first_token / kBlockSize != index) continue;
     if (keys >= m->blocks[block].num_keys) return false;
-    if (m->blocks[block].keys[keys++] != prompt->extra_keys[k].key) return false;
+    const kvarena_extra_key* const key = &m->blocks[block].keys[keys++];
+    if (key->key != prompt->extra_keys[k].key) return false;
+    if (key->first_token != prompt->extra_keys[k].first_token % kBlockSize) return false;
   }
   return keys == m->blocks[block].num_keys &&
          memcmp(m->blocks[block].tokens, prompt->tokens + index * kBlockSize,

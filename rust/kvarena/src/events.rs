@@ -2,6 +2,7 @@
 
 use crate::convert::string_at;
 use crate::log::run_for_library;
+use crate::prefix::ExtraKey;
 use crate::sys;
 use crate::values::{PrefixEventKind, PrefixRemoval};
 use std::os::raw::c_void;
@@ -24,8 +25,8 @@ pub struct PrefixEvent<'a> {
     pub salt: u64,
     /// Stored: of the block.
     pub tokens: &'a [i32],
-    /// Stored: those that begin in the block.
-    pub extra_keys: &'a [u64],
+    /// Stored: those that begin in the block. Their first token counts from the block's.
+    pub extra_keys: &'a [ExtraKey],
     /// Removed: why.
     pub removal: Option<PrefixRemoval>,
 }

@@ -12,6 +12,14 @@ use std::fmt;
 /// engine's id of it, and `first_token`, the index of the first token that depends on it.
 pub use crate::sys::kvarena_extra_key as ExtraKey;
 
+impl PartialEq for ExtraKey {
+    fn eq(&self, other: &Self) -> bool {
+        (self.key, self.first_token) == (other.key, other.first_token)
+    }
+}
+
+impl Eq for ExtraKey {}
+
 /// What a sequence is to begin with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prompt<'a> {

@@ -564,7 +564,7 @@ sized_structs! {
         salt: u64,
         tokens: *const i32,
         num_tokens: u64,
-        extra_keys: *const u64,
+        extra_keys: *const kvarena_extra_key,
         num_extra_keys: u64,
         kind: i32,
         removal: i32,

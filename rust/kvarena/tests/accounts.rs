@@ -105,7 +105,7 @@ fn the_cache_tells_how_it_is_used() {
 }
 
 /// A stored block: parent, salt, tokens, extra keys.
-type Block = (Option<i32>, u64, Vec<i32>, Vec<u64>);
+type Block = (Option<i32>, u64, Vec<i32>, Vec<(u64, i64)>);
 
 /// An index that is rebuilt from events alone.
 #[derive(Default)]
@@ -122,7 +122,8 @@ impl Mirror {
         assert_eq!(event.number, self.number);
         match event.kind {
             PrefixEventKind::Stored => {
-                let (list, keys) = (event.tokens.to_vec(), event.extra_keys.to_vec());
+                let list = event.tokens.to_vec();
+                let keys = event.extra_keys.iter().map(|k| (k.key, k.first_token)).collect();
                 let block = (event.parent, event.salt, list, keys);
                 assert_eq!(self.blocks.insert(event.block, block), None);
             }
@@ -143,7 +144,8 @@ impl Mirror {
         let full = prompt.tokens.chunks_exact(BLOCK).take((prompt.tokens.len() - 1) / BLOCK);
         for (index, list) in full.enumerate() {
             let begins = |k: &&ExtraKey| k.first_token as usize / BLOCK == index;
-            let keys = prompt.extra_keys.iter().filter(begins).map(|k| k.key).collect();
+            let in_block = |k: &ExtraKey| (k.key, k.first_token % BLOCK as i64);
+            let keys = prompt.extra_keys.iter().filter(begins).map(in_block).collect();
             let wanted: Block = (found.last().copied(), prompt.salt, list.to_vec(), keys);
             match self.blocks.iter().find(|(_, block)| **block == wanted) {
                 Some((block, _)) => found.push(*block),
