@@ -41,9 +41,10 @@ struct Known {
 /// device_tables_memory.cpp. Llama-3.1-8B:
 /// decode: 256 rows + 132 * 2 * 8 / 8 + 1 = 521 parts of 32 bytes from 256 on, to 17,152; 521 * 8
 ///   slots of 8, to 50,688; of 128, to 584,192; of 8 * 128 * 4, to 17,656,320.
-/// columns: 1,056 slots of 4, to 4,352, and 256; 1,056 + 256 * 8 items of 32, to 103,936; 1,056 * 64
-///   + 2 * 1,024 * 32 partial results of 8, to 1,168,896, and of 512, to 69,326,336; 256 * 8 + 256 *
-///   8 + 1,056 + 528 segments of 64, to 69,689,856. Prefixes: 19,712, and 1,024 of shared tokens.
+/// columns: 1,056 slots of 4, to 4,352, and 256; 1,056 + 256 * 8 items of 32, to 103,936; 1,056 *
+///   64 + 2 * 1,024 * 32 partial results of 8, to 1,168,896, and of 512, to 69,326,336; 256 * 8 +
+///   256 * 8 + 1,056 + 528 segments of 64, to 69,689,856. Prefixes: 19,712, and 1,024 of shared
+///   tokens.
 /// prompts: 256 of counters and a plan of 32 + 256 * 32 in lines of 256 (8,448).
 /// tables: 256 rows of 512 entries (524,288), then 1,024 + 65,536 + 2,048 and 2,048 + 1,024 + 1,024
 ///   + 2,304 + 256.
