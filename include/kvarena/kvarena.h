@@ -819,8 +819,8 @@ typedef struct kvarena_group_blocks {
 /// In a cache with groups: creates a sequence of `length_tokens` tokens from blocks that somebody
 /// holds, and takes a reference on each. In each part of the pool they end with the last token and
 /// begin with the oldest that a later token reads; those of an encoder may be left out. Returns
-/// invalid_argument (num_groups, block_index, num_blocks, span_size), stale_handle (block), or
-/// exhausted (sequence, table_page). O(blocks).
+/// invalid_argument (num_groups, block_index, num_blocks, span_size; the option groups for a block
+/// of another part), stale_handle (block), or exhausted (sequence, table_page). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length_tokens,
                                                         const kvarena_group_blocks* parts,
                                                         size_t num_parts,

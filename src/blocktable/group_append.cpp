@@ -96,10 +96,13 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
                                 static_cast<std::uint64_t>(t.max_append_tokens),
                                 Option::max_append_tokens, id.value));
     }
-    if (wanted <= s->room && s->claims_seen == t.claim_serial) [[likely]]
+    if (wanted > 0 && wanted <= s->room && s->claims_seen == t.claim_serial) [[likely]]
       continue;
     if (Status e = check_imported(id, *s); !e) return t.fail(index, e);
-    if (wanted == 0) continue;
+    if (wanted == 0) {  // its encoder's blocks come with its first append
+      if (t.max_cross_tokens > 0) plan_growth(*s, length, i, its.urgency(i), false);
+      continue;
+    }
     if (states && states->is_lost(*s)) return t.fail(index, check_restorable(id, s->length));
     plan_growth(*s, length, i, its.urgency(i), true);
   }

@@ -134,6 +134,18 @@ Status check_blocks(const GroupBlocks& blocks, std::int64_t first_needed, std::i
 
 }  // namespace
 
+/// Returns whether blocks lie in pages of this group, so far as they are blocks of the pool.
+Status BlockTables::Impl::Groups::check_groups_of(std::span<const BlockId> ids,
+                                                  std::size_t g) const noexcept {
+  const auto own = static_cast<std::int64_t>(g);
+  for (const BlockId id : ids) {
+    if (id.value < 0 || id.value >= t.manager->num_blocks()) continue;  // retain refuses it
+    const std::int64_t its = t.manager->place_of(id).group;
+    if (its != own) return invalid_option(Option::groups, its, own, own);
+  }
+  return {};
+}
+
 /// Blocks of an encoder may be left out: they come with the first append then.
 Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
                                                           std::span<const GroupBlocks> blocks,
@@ -152,6 +164,7 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
     const std::int64_t needed =
         group.grows() ? oldest_needed(group.retention, length) / group.block_size : 0;
     if (Status s = check_blocks(blocks[g], needed, end[g]); !s) return s;
+    if (Status s = check_groups_of(blocks[g].ids, g); !s) return s;
     first[g] = end[g] == 0 ? 0 : blocks[g].first_block;
   }
   if (Status s = check_new_tables(first, end, 0); !s) return s;

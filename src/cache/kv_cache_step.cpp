@@ -27,6 +27,18 @@ Status check_input(const void* input, std::int64_t stride, const PlaneView& plan
                                  plane.head_dim, dtype);
 }
 
+/// Checks K and V of a layer. A latent has its V in K.
+template <class Args>
+Status check_inputs(const KvLayerView& kv, bool has_groups, const Args& args) noexcept {
+  if (Status s = check_input(args.key, args.key_token_stride_bytes, kv.key, args.dtype); !s) {
+    return s;
+  }
+  if (has_groups && kv.value.base == kv.key.base) {
+    return args.value == nullptr ? Status{} : invalid_argument(Resource::pointer, 1, 0, 0);
+  }
+  return check_input(args.value, args.value_token_stride_bytes, kv.value, args.dtype);
+}
+
 }  // namespace
 
 /// Checks that `call` may come now and that the layer exists.
@@ -194,15 +206,7 @@ Status KvCache::write_kv(const WriteKvArgs& args) {
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
   if (c.num_tokens > 0) {
-    const auto check = [&](const void* input, std::int64_t stride, const PlaneView& plane) {
-      return check_input(input, stride, plane, args.dtype);
-    };
-    if (Status s = check(args.key, args.key_token_stride_bytes, view->key); !s) return s;
-    const bool is_latent = c.arena.groups() != nullptr && view->value.base == view->key.base;
-    if (is_latent && args.value != nullptr) return invalid_argument(Resource::pointer, 1, 0, 0);
-    if (!is_latent) {
-      if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
-    }
+    if (Status s = check_inputs(*view, c.arena.groups() != nullptr, args); !s) return s;
   }
   c.wrote_some = true;
   const Status queued = c.backend->write_kv(*view, args);
@@ -217,11 +221,7 @@ Status KvCache::write_cross(const WriteCrossArgs& args) {
   if (Status s = c.check_writes(args.layer, true); !s) return s;
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
-  const auto check = [&](const void* input, std::int64_t stride, const PlaneView& plane) {
-    return check_input(input, stride, plane, args.dtype);
-  };
-  if (Status s = check(args.key, args.key_token_stride_bytes, view->key); !s) return s;
-  if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
+  if (Status s = check_inputs(*view, c.arena.groups() != nullptr, args); !s) return s;
   return c.backend->write_cross(*view, args);
 }
 

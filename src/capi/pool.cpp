@@ -26,7 +26,8 @@ struct Blocks {
 
 Result<Blocks> blocks_from_c(const std::int32_t* blocks, const std::uint32_t* generations,
                              std::size_t count) noexcept {
-  if (count > 0 && (blocks == nullptr || generations == nullptr)) return refused_null();
+  if (Status s = check_array(blocks, count); !s) return s;
+  if (Status s = check_array(generations, count); !s) return s;
   static_assert(sizeof(Generation) == sizeof(std::uint32_t));
   return Blocks{std::span(reinterpret_cast<const BlockId*>(blocks), count),
                 std::span(reinterpret_cast<const Generation*>(generations), count)};
@@ -38,7 +39,8 @@ kvarena_status allocate_by(kvarena_pool* pool, std::size_t count, std::int32_t u
                            std::int32_t* blocks, std::uint32_t* generations, std::size_t* evicted,
                            Allocate&& allocate) {
   return enter<PoolObject>(pool, [&](PoolObject& object) -> Status {
-    if (count > 0 && (blocks == nullptr || generations == nullptr)) return refused_null();
+    if (Status s = check_array(blocks, count); !s) return s;
+    if (Status s = check_array(generations, count); !s) return s;
     const Result<Urgency> chosen = urgency_from_c(urgency, Urgency::growth);
     if (!chosen) return chosen.status();
     const std::span ids(reinterpret_cast<BlockId*>(blocks), count);
@@ -159,7 +161,7 @@ kvarena_status kvarena_pool_allocate_each(kvarena_pool* pool, const kvarena_hold
   return allocate_by(
       pool, room, urgency, blocks, generations, evicted,
       [&](BlockManager& manager, auto ids, auto kept, Urgency chosen) -> Result<std::int64_t> {
-        if (demands == nullptr && num_demands > 0) return refused_null();
+        if (Status s = check_array(demands, num_demands); !s) return s;
         std::vector<HolderDemand> wanted;
         wanted.reserve(num_demands);
         for (const kvarena_holder_demand& demand : std::span(demands, num_demands)) {

@@ -41,7 +41,7 @@ kvarena_status find_by(kvarena_cache* cache, kvarena_prefix* prefix, Find&& find
 
 Result<std::span<const std::int32_t>> kvarena::capi::tokens_from_c(const std::int32_t* tokens,
                                                                    std::uint64_t count) noexcept {
-  if (tokens == nullptr && count > 0) return refused_null();
+  if (Status s = check_array(tokens, count); !s) return s;
   return std::span(tokens, static_cast<std::size_t>(count));
 }
 
@@ -49,7 +49,7 @@ Status kvarena::capi::read_prompt(const kvarena_sequence_options& given,
                                   SequenceOptions& result) noexcept {
   const auto tokens = tokens_from_c(given.tokens, given.num_tokens);
   if (!tokens) return tokens.status();
-  if (given.extra_keys == nullptr && given.num_extra_keys > 0) return refused_null();
+  if (Status s = check_array(given.extra_keys, given.num_extra_keys); !s) return s;
   result.tokens = *tokens;
   result.salt = given.salt;
   result.extra_keys = {reinterpret_cast<const ExtraKey*>(given.extra_keys),

@@ -95,13 +95,13 @@ kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length
           return invalid_argument(Resource::num_groups, static_cast<std::int64_t>(num_parts), 0,
                                   static_cast<std::int64_t>(most));
         }
-        if (parts == nullptr && num_parts > 0) return refused_null();
+        if (Status s = check_array(parts, num_parts); !s) return s;
         std::vector<GroupBlocks> blocks(num_parts);
         for (std::size_t i = 0; i < num_parts; ++i) {
           kvarena_group_blocks its;
           if (Status s = read_entry(parts, i, its); !s) return s;
-          const bool has_arrays = its.blocks != nullptr && its.generations != nullptr;
-          if (its.num_blocks > 0 && !has_arrays) return refused_null();
+          if (Status s = check_array(its.blocks, its.num_blocks); !s) return s;
+          if (Status s = check_array(its.generations, its.num_blocks); !s) return s;
           blocks[i].first_block = its.first_block;
           blocks[i].ids = {reinterpret_cast<const BlockId*>(its.blocks), its.num_blocks};
           blocks[i].generations = {reinterpret_cast<const Generation*>(its.generations),
@@ -179,7 +179,7 @@ kvarena_status kvarena_sequence_truncate(kvarena_cache* cache, kvarena_sequence 
 kvarena_status kvarena_sequence_destroy(kvarena_cache* cache, const kvarena_sequence* sequences,
                                         size_t count, kvarena_ticket ticket) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
-    if (sequences == nullptr && count > 0) return refused_null();
+    if (Status s = check_array(sequences, count); !s) return s;
     static_assert(sizeof(SequenceId) == sizeof(kvarena_sequence));
     const auto* const ids = reinterpret_cast<const SequenceId*>(sequences);
     return object.get().destroy_many(std::span(ids, count), Ticket(ticket));
@@ -249,9 +249,8 @@ kvarena_status kvarena_sequence_tables(kvarena_cache* cache, const kvarena_seque
                                        size_t count, int32_t* tables, size_t row_stride,
                                        int32_t* lengths) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
-    if (count > 0 && (sequences == nullptr || (tables == nullptr && row_stride > 0))) {
-      return refused_null();
-    }
+    if (Status s = check_array(sequences, count); !s) return s;
+    if (Status s = check_array(tables, count == 0 ? 0 : row_stride); !s) return s;
     const std::span ids(reinterpret_cast<const SequenceId*>(sequences), count);
     const std::span entries(tables, count * row_stride);
     const std::span counts(lengths, lengths == nullptr ? 0 : count);

@@ -37,7 +37,7 @@ Result<StepOptions> step_of(const kvarena_step_options* options, CacheObject& ob
 
 /// Copies the demands to the room of the cache. Returns invalid_argument (urgency).
 Status read_demands(const kvarena_demand* demands, std::size_t count, CacheObject& object) {
-  if (demands == nullptr && count > 0) return refused_null();
+  if (Status s = check_array(demands, count); !s) return s;
   object.demands.clear();
   for (const kvarena_demand& demand : std::span(demands, count)) {
     AppendDemand& row = object.demands.emplace_back();

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <string_view>
 #include <type_traits>
@@ -46,6 +47,18 @@ inline Status from_c(const kvarena_status& status) noexcept {
 
 /// The refusal of a NULL where something must be.
 inline Status refused_null() noexcept { return invalid_argument(Resource::pointer, 0, 1, -1); }
+
+/// Entries that an array of a call may have. More is a negative number that became unsigned.
+inline constexpr std::uint64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
+
+/// Returns whether there can be an array of `count` entries at an address.
+inline Status check_array(const void* array, std::uint64_t count) noexcept {
+  if (count > kMostEntries) [[unlikely]] {
+    return invalid_argument(Resource::span_size, std::bit_cast<std::int64_t>(count), 0,
+                            kMostEntries);
+  }
+  return array == nullptr && count > 0 ? refused_null() : Status{};
+}
 
 /// The refusal of an array with room for too few entries.
 inline Status too_small(std::size_t room, std::size_t needed) noexcept {

@@ -76,6 +76,7 @@ void test_null_text(void);
 void test_second_thread(void);
 void test_release_wins(void);
 void test_many_handles(void);
+void test_wild_counts(void);
 void test_groups(void);
 void test_states(void);
 void test_prefixes(void);

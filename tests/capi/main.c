@@ -109,6 +109,7 @@ static const named_case kCases[] = {
     {"second_thread", test_second_thread},
     {"release_wins", test_release_wins},
     {"many_handles", test_many_handles},
+    {"wild_counts", test_wild_counts},
     {"groups", test_groups},
     {"states", test_states},
     {"prefixes", test_prefixes},

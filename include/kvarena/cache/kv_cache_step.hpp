@@ -97,7 +97,8 @@ struct RecordedStep {
 struct WriteKvArgs {
   std::int32_t layer = 0;       ///< 0-based
   const void* key = nullptr;    ///< [num_tokens, num_kv_heads, head_dim_k]
-  const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]
+  const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]; null for latents, whose
+                                ///< V is in K
   DType dtype = DType::f16;     ///< of key and value; converted to the layout's
   QuantScales scales = {};      ///< CUDA: of fp8 K and V, device memory; the same as for attend
   std::int64_t key_token_stride_bytes = 0;  ///< from one token of key to the next; 0: dense. Else a
@@ -111,7 +112,8 @@ struct WriteCrossArgs {
   std::int32_t layer = 0;                     ///< 0-based
   SequenceId sequence;                        ///< of the step
   const void* key = nullptr;                  ///< [cross_tokens, num_kv_heads, head_dim_k]
-  const void* value = nullptr;                ///< [cross_tokens, num_kv_heads, head_dim_v]
+  const void* value = nullptr;                ///< [cross_tokens, num_kv_heads, head_dim_v]; null
+                                              ///< for latents, whose V is in K
   DType dtype = DType::f16;                   ///< of key and value; converted to the layout's
   std::int64_t key_token_stride_bytes = 0;    ///< as in WriteKvArgs
   std::int64_t value_token_stride_bytes = 0;  ///< the same

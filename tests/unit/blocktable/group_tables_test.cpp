@@ -238,6 +238,12 @@ TEST_F(GroupTablesTest, BlocksAreTakenByGroup) {
   EXPECT_FAILS(from(4, 22), invalid_argument, block_index) << "token 22 reads token 15";
   EXPECT_FAILS(from(3, 18), invalid_argument, num_blocks);
   EXPECT_FAILS(tables_->create_sequence_from(22, {}), invalid_argument, num_groups);
+  std::swap(all[5], window[5]);
+  std::swap(generations[5], of_window[5]);
+  EXPECT_FAILS(from(3, 22), invalid_argument, none) << "a block of the other group";
+  EXPECT_EQ(from(3, 22).status().option, Option::groups);
+  std::swap(all[5], window[5]);
+  std::swap(generations[5], of_window[5]);
   const SequenceId made = from(3, 22).value();
   EXPECT_EQ(blocks(made, 1),
             (Numbers{-1, -1, -1, window[3].value, window[4].value, window[5].value}));

@@ -41,9 +41,10 @@ struct Known {
 /// device_tables_memory.cpp. Llama-3.1-8B:
 /// decode: 256 rows + 132 * 2 * 8 / 8 + 1 = 521 parts of 32 bytes from 256 on, to 17,152; 521 * 8
 ///   slots of 8, to 50,688; of 128, to 584,192; of 8 * 128 * 4, to 17,656,320.
-/// columns: 264 slots + 2 * 256 * 8 items of 4, to 17,664, and of 48, to 227,072; 264 * 128 + 2 *
-///   1,024 * 32 partial results of 8, to 1,021,696, and of 512, to 51,877,632; 256 * 8 + 256 * 8 +
-///   264 + 264 segments of 64, to 52,173,568. Prefixes: 19,712, and 1,024 of shared tokens.
+/// columns: 1,056 slots of 4, to 4,352, and 256; 1,056 + 256 * 8 items of 32, to 103,936; 1,056 *
+///   64 + 2 * 1,024 * 32 partial results of 8, to 1,168,896, and of 512, to 69,326,336; 256 * 8 +
+///   256 * 8 + 1,056 + 528 segments of 64, to 69,689,856. Prefixes: 19,712, and 1,024 of shared
+///   tokens.
 /// prompts: 256 of counters and a plan of 32 + 256 * 32 in lines of 256 (8,448).
 /// tables: 256 rows of 512 entries (524,288), then 1,024 + 65,536 + 2,048 and 2,048 + 1,024 + 1,024
 ///   + 2,304 + 256.
@@ -55,11 +56,11 @@ std::vector<Known> known_footprints() {
       {"Llama-3.1-8B, 256 sequences of 8192 tokens",
        options_of("Llama-3.1-8B"),
        132,
-       {10'000, 20'971'520'000, 69'859'328, 599'552, 594'944, 3, 2}},
+       {10'000, 20'971'520'000, 87'375'616, 599'552, 594'944, 3, 2}},
       {"Qwen2.5-0.5B, windowed, 4 tokens a row",
        options_of("Qwen2.5-0.5B"),
        132,
-       {65'536, 25'769'803'776, 87'993'856, 4'559'360, 3'482'368, 4, 2}},
+       {65'536, 25'769'803'776, 105'946'112, 4'559'360, 3'482'368, 4, 2}},
       {"Phi-3-mini-4k in fp8, 8 tokens a row",
        options_of("Phi-3-mini-4k-instruct"),
        132,
@@ -71,7 +72,7 @@ std::vector<Known> known_footprints() {
       {"Gemma-2-9B, windowed, on 108 multiprocessors",
        options_of("Gemma-2-9B"),
        108,
-       {3'000, 16'515'072'000, 105'346'048, 166'400, 311'808, 4, 2}},
+       {3'000, 16'515'072'000, 162'392'576, 166'400, 311'808, 4, 2}},
   };
   KvCacheOptions& llama = all[0].options;
   llama.max_sequences = 256;

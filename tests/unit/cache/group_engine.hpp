@@ -334,6 +334,17 @@ class GroupEngine {
     ASSERT_OK(device_->copy(to, bytes.data(), bytes.size(), cache_->stream()));
   }
 
+  static void put_in_value(const std::vector<float>& key, std::int64_t key_size,
+                           std::vector<float>& value, std::int64_t value_size) {
+    for (std::int64_t i = 0; i * value_size < std::ssize(value); ++i) {
+      std::copy_n(key.begin() + i * key_size, value_size, value.begin() + i * value_size);
+    }
+  }
+
+  static const void* value_in(const LayerGroup& group, const Buffers& at) {
+    return group.value_in_key ? nullptr : at.value.data();
+  }
+
   /// Makes K, V and queries of one layer, remembers K and V, and brings them to the device.
   void fill_inputs(Record& record, std::int32_t index, const Layer& layer, std::int64_t tokens) {
     const LayerGroup& group = *layer.group;
@@ -344,11 +355,7 @@ class GroupEngine {
     if (layer.its.reads_layer != -1 || group.kind == PagedKind::cross) return;
     std::vector<float> key = numbers(tokens * key_size);
     std::vector<float> value = numbers(tokens * value_size);
-    if (group.value_in_key) {
-      for (std::int64_t i = 0; i < tokens; ++i) {
-        std::copy_n(key.begin() + i * key_size, value_size, value.begin() + i * value_size);
-      }
-    }
+    if (group.value_in_key) put_in_value(key, key_size, value, value_size);
     std::int64_t token = 0;
     for (const AppendDemand& demand : record.demands) {
       Remembered& its = record.lives[demand.sequence].layers[index];
@@ -367,11 +374,12 @@ class GroupEngine {
     const std::int64_t value_size = group.num_kv_heads * value_dim(group);
     for (const AppendDemand& demand : record.demands) {
       Life& life = record.lives[demand.sequence];
-      if (demand.num_tokens == 0 || life.cross_tokens == 0) continue;
+      if (life.cross_tokens == 0) continue;
       Remembered& its = life.layers[index];
       if (!its.key.empty()) continue;
       const std::vector<float> key = numbers(life.cross_tokens * key_size);
-      const std::vector<float> value = numbers(life.cross_tokens * value_size);
+      std::vector<float> value = numbers(life.cross_tokens * value_size);
+      if (group.value_in_key) put_in_value(key, key_size, value, value_size);
       remember(its.key, key.data(), life.cross_tokens, key_size);
       remember(its.value, value.data(), life.cross_tokens, value_size);
       upload(record, buffers_[index].key.data(), key);
@@ -379,7 +387,7 @@ class GroupEngine {
       const Status status = cache_->write_cross({.layer = index,
                                                  .sequence = demand.sequence,
                                                  .key = buffers_[index].key.data(),
-                                                 .value = buffers_[index].value.data(),
+                                                 .value = value_in(group, buffers_[index]),
                                                  .dtype = options_.io});
       if (!status) return status;
     }
@@ -396,7 +404,7 @@ class GroupEngine {
     } else if (layer.its.reads_layer == -1) {
       const Status s = cache_->write_kv({.layer = index,
                                          .key = at.key.data(),
-                                         .value = group.value_in_key ? nullptr : at.value.data(),
+                                         .value = value_in(group, at),
                                          .dtype = options_.io});
       if (!s) return s;
     }

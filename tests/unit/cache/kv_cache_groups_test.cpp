@@ -72,6 +72,12 @@ std::vector<GroupsCase> cases() {
   all.push_back({"Latent", {.groups = {group(kFull, {{0}, {1}}, 1, 24)}, .num_pages = 80}});
   all.back().options.groups[0].group.value_in_key = true;
   all.back().options.groups[0].group.head_dim_v = 16;
+  all.push_back({"LatentOfAnEncoder",
+                 {.groups = {group(kFull, {{0}, {2}}, 1, 24),
+                             group(PagedKind::cross, {{1}, {3}}, 1, 24, 21, 8)},
+                  .num_pages = 90}});
+  all.back().options.groups[1].group.value_in_key = true;
+  all.back().options.groups[1].group.head_dim_v = 16;
   all.push_back(
       {"ManyKinds",
        {.groups = {group(kFull, {{0}}, 2, 8, 0, 8), group(kWindow, {{1}, {2}}, 1, 8, 7, 2),
