@@ -292,13 +292,16 @@ def test_a_huge_allocation_is_refused_without_memory_for_it(pool):
     holder = pool.open_holder()
     pool.allocate(holder, 3)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    most = 2**31 - 1
     for call in (
-        lambda: pool.allocate(holder, 2**31),
-        lambda: pool.allocate_each([(holder, 2**31)]),
+        lambda count: pool.allocate(holder, count),
+        lambda count: pool.allocate_each([(holder, count)]),
     ):
         with pytest.raises(kvarena.Exhausted) as caught:
-            call()
-        assert (caught.value.required, caught.value.available) == (2**31, 5)
+            call(most)
+        assert (caught.value.required, caught.value.available) == (most, 5)
+        with pytest.raises(kvarena.InvalidArgument, match=f"got {most + 1}, expected 0 to {most}"):
+            call(most + 1)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
     assert pool.stats().free == 5
 
