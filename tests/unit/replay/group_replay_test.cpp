@@ -260,8 +260,14 @@ TEST_P(GroupReplay, AFlippedByteOfAnyGroupIsFound) {
   }
 }
 
-TEST_P(GroupReplay, AStateThatChangedIsFound) {
-  if (!model_.has_states()) GTEST_SKIP() << "no layer has states";
+class GroupReplayOfStates : public GroupReplay {};
+
+INSTANTIATE_TEST_SUITE_P(, GroupReplayOfStates,
+                         testing::Values(test::GroupModelKind::state,
+                                         test::GroupModelKind::state_in_place),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
+
+TEST_P(GroupReplayOfStates, AStateThatChangedIsFound) {
   BytePlanter planter([this](EnginePool& pool, const Job& job) {
     const StateView view = pool.cache()->state_view(model_.first_state_layer()).value();
     const GroupLayout& layout = *pool.cache()->arena().groups();
