@@ -54,9 +54,14 @@ void ShapeOptions::declare(CLI::App& command) {
   add_count_option(command, "--block-size", block_size_, 1, kMaxBlockSize, "Tokens a block");
 }
 
-bool ShapeOptions::any_number() const {
-  return layers_ != 0 || kv_heads_ != 0 || q_heads_ != 0 || head_dim_ != 0 || head_dim_v_ != 0 ||
-         !dtype_.empty();
+bool ShapeOptions::any_number() const { return layers_ != 0 || any_heads() || !dtype_.empty(); }
+
+bool ShapeOptions::any_heads() const {
+  return kv_heads_ != 0 || q_heads_ != 0 || head_dim_ != 0 || head_dim_v_ != 0;
+}
+
+std::optional<DType> ShapeOptions::dtype() const {
+  return dtype_.empty() ? std::nullopt : dtype_of(dtype_);
 }
 
 std::optional<ChosenShape> ShapeOptions::choose(const Console& console,

@@ -48,6 +48,12 @@ class ShapeOptions {
   std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
   /// Does the same for a known shape.
   std::optional<ChosenShape> choose(const Console& console, ChosenShape shape) const;
+  /// Whether any number of heads or their elements was given.
+  bool any_heads() const;
+  /// Layers; 0: not given.
+  std::int32_t layers() const { return layers_; }
+  /// The type of K and V, if it was given.
+  std::optional<DType> dtype() const;
   /// Tokens a block.
   std::int32_t block_size() const { return block_size_; }
 

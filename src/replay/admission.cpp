@@ -68,23 +68,24 @@ std::string Admission::reason_never(const TraceRequest& request) const {
   if (max_context_ > 0 && length > max_context_) {
     return fmt::format("{} tokens, past the context of {}", length, max_context_);
   }
-  const BlockStats stats = pool_.manager().stats();
-  const std::int64_t final_blocks = blocks_for(length, block_size_);
-  if (final_blocks > stats.num_blocks) {
-    return fmt::format("{} blocks at its final length, of {} in the pool", final_blocks,
-                       stats.num_blocks);
+  const PageStats stats = pool_.unit_stats();
+  const std::int64_t final_blocks = pool_.units().of_length(length);
+  const char* const unit = pool_.units().name();
+  if (final_blocks > stats.num_pages) {
+    return fmt::format("{} {}s at its final length, of {} in the pool", final_blocks, unit,
+                       stats.num_pages);
   }
   // A sequence that was preempted late comes back with all its tokens to prefill.
   const std::int64_t forks = fork_blocks(request, request.output_tokens > 0 ? samples_ - 1 : 0);
   const std::int64_t needed = secured_blocks(length, length) + forks;
-  if (needed <= stats.num_blocks - stats.watermark) return {};
-  return fmt::format("{} blocks to be admitted, of {} in the pool less a watermark of {}", needed,
-                     stats.num_blocks, stats.watermark);
+  if (needed <= stats.num_pages - stats.watermark) return {};
+  return fmt::format("{} {}s to be admitted, of {} in the pool less a watermark of {}", needed,
+                     unit, stats.num_pages, stats.watermark);
 }
 
 std::int64_t Admission::secured_blocks(std::int64_t final_length,
                                        std::int64_t prefill_length) const noexcept {
-  return blocks_for(reserve_ == Reserve::full ? final_length : prefill_length, block_size_);
+  return pool_.units().of_length(reserve_ == Reserve::full ? final_length : prefill_length);
 }
 
 // With everything reserved, sequences that fork off later need their outputs' blocks too, and one
@@ -100,7 +101,7 @@ std::int64_t Admission::fork_blocks(const TraceRequest& request,
 std::int64_t Admission::growth_blocks(const Job& job, std::int64_t tokens) const noexcept {
   if (reserve_ == Reserve::full) return 0;
   if (reserve_ == Reserve::prompt && !job.decodes()) return 0;
-  return blocks_for(job.length + tokens, block_size_) - blocks_for(job.length, block_size_);
+  return pool_.units().of_length(job.length + tokens) - pool_.units().of_length(job.length);
 }
 
 Status Admission::secure(const Job& job, std::int64_t fork_blocks) {
@@ -116,7 +117,7 @@ Status Admission::secure(const Job& job, std::int64_t fork_blocks) {
 // Room for `blocks` and what the job still has, at the cost of others that only keep theirs.
 Admitted Admission::make_room(const Job& job, std::int64_t blocks) {
   const std::int64_t own = kept_.blocks_of(job);
-  const BlockStats stats = pool_.manager().stats();
+  const PageStats stats = pool_.unit_stats();
   const std::int64_t usable = stats.available() - stats.reserved - stats.watermark;
   const std::int64_t missing = blocks - own - usable;
   if (missing <= 0) return Admitted::yes;

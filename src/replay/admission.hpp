@@ -121,8 +121,8 @@ class Admission {
   std::int64_t lost_tokens() const noexcept { return lost_tokens_; }
   Status failure() const noexcept { return failure_; }
 
-  /// Returns the blocks that a job's growth by `tokens` takes from the free blocks that are not
-  /// promised.
+  /// Returns the blocks or pages that a job's growth by `tokens` takes from the free blocks that
+  /// are not promised.
   std::int64_t growth_blocks(const Job& job, std::int64_t tokens) const noexcept;
 
  private:

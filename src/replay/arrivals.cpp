@@ -1,5 +1,7 @@
 #include "replay/arrivals.hpp"
 
+#include "replay/pool_units.hpp"
+
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -111,21 +113,25 @@ TraceSurvey survey_without_reading(const ReplayOptions& options) noexcept {
 
 std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions& options,
                                           TraceSurvey& survey) {
-  const std::int64_t block_size = options.attention.shape.block_size_tokens;
+  const auto units = PoolUnits::create(options);
+  if (!units) return unexpected("the pool's units", units.status());
   const std::int64_t samples = options.samples;
   const ReplayLimits& limits = options.limits;
   const bool exact = options.clock == ClockKind::linear && limits.max_running == 0 &&
                      !options.pool.num_blocks && !options.pool.pool_bytes;
   HoldPeak holds;
-  LargestSum largest((limits.max_running + samples - 1) / samples);
+  const std::int64_t at_a_time = (limits.max_running + samples - 1) / samples;
+  LargestSum largest(at_a_time);
+  LargestSum longest(at_a_time);
   while (feed.peek() != nullptr) {
     const auto request = feed.take();
     const std::int64_t length = request->input_tokens + request->output_tokens;
     survey.tokens += request->input_tokens + samples * request->output_tokens;
     if (limits.max_context_tokens > 0 && length > limits.max_context_tokens) continue;
     survey.longest_tokens = std::max(survey.longest_tokens, length);
-    const std::int64_t blocks = blocks_for(length, block_size);
-    largest.add(samples * blocks + (samples > 1 ? 1 : 0));
+    const std::int64_t blocks = units->of_length(length);
+    largest.add(samples * blocks + (samples > 1 ? samples * units->of_fork() + 1 : 0));
+    longest.add(samples * length);
     if (!exact) continue;
     const std::int64_t start_ns = request->arrival_us * 1000;
     const auto end_ns = linear_end_ns(*request, 0, start_ns, options.costs);
@@ -134,7 +140,11 @@ std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions
   }
   survey.requests = feed.requests();
   const std::int64_t sequences = survey.requests * samples;
-  survey.worst_blocks = std::max<std::int64_t>(1, exact ? holds.peak_blocks() : largest.sum());
+  const std::int64_t step_tokens = limits.max_batched_tokens > 0
+                                       ? std::min(limits.max_batched_tokens, longest.sum())
+                                       : longest.sum();
+  survey.worst_blocks = std::max<std::int64_t>(
+      1, exact ? holds.peak_blocks() : largest.sum() + units->of_step(step_tokens));
   survey.worst_sequences = exact                    ? holds.peak_requests()
                            : limits.max_running > 0 ? std::min(limits.max_running, sequences)
                                                     : sequences;

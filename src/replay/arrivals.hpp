@@ -54,7 +54,7 @@ struct TraceSurvey {
   std::int64_t requests = 0;         ///< those that will be replayed or rejected; 0: unknown
   std::int64_t tokens = 0;           ///< prompts and outputs of all samples; 0: unknown
   std::int64_t longest_tokens = 1;   ///< prompt and output of one that may run
-  std::int64_t worst_blocks = 1;     ///< never more at a time
+  std::int64_t worst_blocks = 1;     ///< never more at a time; with groups pages
   std::int64_t worst_sequences = 1;  ///< never more at a time
 };
 

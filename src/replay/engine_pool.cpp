@@ -16,6 +16,8 @@ constexpr std::int64_t kSpareSequences = 8;
 // A step without bytes takes less than a microsecond, of which a publication would be a third.
 constexpr std::uint64_t kStepsPerPublication = 16;
 constexpr std::int64_t kMaxSequences = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxBatchBlocks = std::int64_t{1} << 28;
+constexpr std::int64_t kMaxSequenceTokens = std::int64_t{1} << 30;
 
 std::int64_t watermark_of(const ReplayOptions& options, std::int64_t num_blocks, bool unlimited) {
   if (options.pool.watermark_blocks) return *options.pool.watermark_blocks;
@@ -53,20 +55,24 @@ ReplayFailure pool_failure(const char* what, const Status& status, std::string t
 MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey& survey,
                                 std::unique_ptr<EnginePool>* pool) {
   const UniformLayoutOptions& shape = options.attention.shape;
+  std::unique_ptr<EnginePool> made(new EnginePool);
+  auto units = PoolUnits::create(options);
+  if (!units) return pool_failure("the model's groups", units.status(), describe(units.status()));
+  made->units_ = std::move(*units);
+  made->groups_ = options.groups;
   std::int64_t num_blocks = options.pool.num_blocks.value_or(survey.worst_blocks);
   if (options.pool.pool_bytes) {
-    auto layout = KvLayout::create(shape);
-    if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
-    num_blocks = *options.pool.pool_bytes / layout->block_bytes();
+    std::int64_t unit_bytes = 0;
+    if (auto failure = made->measure_unit(shape, &unit_bytes)) return failure;
+    num_blocks = *options.pool.pool_bytes / unit_bytes;
     if (num_blocks == 0) {
       return ReplayFailure{ReplayEnd::does_not_fit,
-                           {.found = fmt::format("a pool of {} bytes does not hold one block",
-                                                 *options.pool.pool_bytes),
-                            .expected = fmt::format("at least {} bytes", layout->block_bytes()),
+                           {.found = fmt::format("a pool of {} bytes does not hold one {}",
+                                                 *options.pool.pool_bytes, made->units_->name()),
+                            .expected = fmt::format("at least {} bytes", unit_bytes),
                             .advice = "give the pool more bytes, or blocks fewer tokens"}};
     }
   }
-  std::unique_ptr<EnginePool> made(new EnginePool);
   made->block_size_ = shape.block_size_tokens;
   made->has_prefix_cache_ = options.prefix_cache;
   auto failure = options.attention.mode == AttentionMode::off
@@ -74,6 +80,18 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
                      : made->create_cache(options, survey, num_blocks);
   if (failure) return failure;
   *pool = std::move(made);
+  return std::nullopt;
+}
+
+MaybeFailure EnginePool::measure_unit(const UniformLayoutOptions& shape,
+                                      std::int64_t* unit_bytes) const {
+  if (units_->has_groups()) {
+    *unit_bytes = units_->page_bytes();
+    return std::nullopt;
+  }
+  const auto layout = KvLayout::create(shape);
+  if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
+  *unit_bytes = layout->block_bytes();
   return std::nullopt;
 }
 
@@ -88,6 +106,7 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   blocks.max_holders = static_cast<std::int32_t>(sequences + kSpareSequences);
   blocks.max_fence_entries = 1;
   if (has_prefix_cache_) blocks.eviction = options.policy;
+  if (units_->has_groups()) blocks.groups = units_->groups().blocks;
   auto manager = BlockManager::create(blocks);
   if (!manager) {
     return pool_failure("the block manager", manager.status(), describe(manager.status()));
@@ -98,6 +117,11 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   tables.max_sequences = static_cast<std::int32_t>(sequences);
   tables.prefix_cache.is_on = has_prefix_cache_;
   tables.max_append_tokens = std::max(tables.max_append_tokens, options.limits.max_batched_tokens);
+  if (units_->has_groups()) {
+    tables.groups = units_->groups().tables;
+    tables.can_undo = true;  // as a cache, which holds a step's old states until its end
+    tables.checkpoint_every_tokens = groups_.checkpoint_every_tokens;
+  }
   auto made = BlockTables::create(*manager_, tables);
   if (!made) return pool_failure("the block tables", made.status(), describe(made.status()));
   tables_.emplace(std::move(*made));
@@ -115,14 +139,14 @@ MaybeFailure EnginePool::fit_unlimited(const ReplayOptions& options, const Trace
   constexpr std::int64_t kSparePart = 16;
   const auto memory = device_->memory_info();
   if (!memory) return unexpected("memory_info", memory.status());
-  const auto layout = KvLayout::create(step_memory_.shape);
-  if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
+  std::int64_t unit_bytes = 0;
+  if (auto failure = measure_unit(step_memory_.shape, &unit_bytes)) return failure;
   const auto free_bytes = static_cast<std::int64_t>(memory->free_bytes);
   const std::int64_t tables =
       max_sequences_of(survey) * max_table_blocks_of(step_memory_, options.samples) * 4;
   const std::int64_t usable =
       free_bytes - free_bytes / kSparePart - verify::cuda_step_memory_bytes(step_memory_) - tables;
-  const std::int64_t fitting = usable / layout->block_bytes();
+  const std::int64_t fitting = usable / unit_bytes;
   if (fitting >= *num_blocks) return std::nullopt;
   if (fitting < 1) {
     return ReplayFailure{
@@ -144,7 +168,9 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
                   .num_q_heads = options.attention.num_q_heads,
                   .max_step_tokens = options.limits.max_batched_tokens,
                   // What is longer than the pool is rejected.
-                  .longest_tokens = std::min(survey.longest_tokens, num_blocks * block_size_),
+                  .longest_tokens = units_->has_groups()
+                                        ? std::min(survey.longest_tokens, kMaxSequenceTokens)
+                                        : std::min(survey.longest_tokens, num_blocks * block_size_),
                   .compares_attention = options.attention.mode == AttentionMode::full};
   const bool on_gpu = device_->kind() == DeviceKind::cuda;
   if (on_gpu && is_unlimited(options.pool)) {
@@ -164,7 +190,15 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   if (has_prefix_cache_) cache.eviction = options.policy;
   // A table on a GPU has its full length from the start.
   const std::int64_t table_blocks = max_table_blocks_of(step_memory_, options.samples);
-  if (on_gpu && table_blocks < num_blocks) {
+  if (units_->has_groups()) {
+    // A row's table has entries for blocks that a window does not keep any more.
+    cache.max_batch_blocks = std::min(cache.max_sequences * table_blocks, kMaxBatchBlocks);
+    cache.groups = groups_.list;
+    cache.page_sequence_tokens = groups_.page_sequence_tokens;
+    cache.checkpoint_every_tokens = groups_.checkpoint_every_tokens;
+    cache.max_sequence_tokens = table_blocks * block_size_;
+  }
+  if (on_gpu && !units_->has_groups() && table_blocks < num_blocks) {
     cache.max_sequence_tokens = table_blocks * options.attention.shape.block_size_tokens;
   }
   auto made = KvCache::create(*device_, cache);
@@ -209,6 +243,7 @@ Status EnginePool::truncate(SequenceId sequence, std::int64_t length_tokens) {
 }
 
 Status EnginePool::reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens) {
+  if (units_->has_groups()) return promise_capacity(sequence, capacity_tokens);
   return cache_ ? cache_->reserve_capacity(sequence, capacity_tokens)
                 : tables_->reserve_capacity(sequence, capacity_tokens);
 }
@@ -230,8 +265,13 @@ void EnginePool::publish_grown() {
   grown_.clear();
 }
 
+void EnginePool::settle() noexcept {
+  if (!cache_ && units_->has_groups()) tables_->settle_append();
+}
+
 Status EnginePool::end_step() {
   if (!cache_) publish_grown();
+  settle();
   if (cache_) return cache_->end_step();
   return ++steps_ended_ % kStepsPerPublication == 0 ? publish() : Status{};
 }
@@ -247,7 +287,10 @@ Status EnginePool::append(std::span<const AppendDemand> demands) {
   if (has_prefix_cache_ && !cache_) {
     for (const AppendDemand& demand : demands) grown_.push_back(demand.sequence);
   }
-  return cache_ ? cache_->append(demands).status() : tables_->append(demands).status();
+  if (!cache_) return tables_->append(demands).status();
+  const Result<StepBatch> batch = cache_->append(demands);
+  states_ = batch ? batch->states : std::span<const StateSlots>();
+  return batch.status();
 }
 
 Status EnginePool::check_invariants() const {

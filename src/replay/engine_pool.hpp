@@ -3,11 +3,12 @@
 /// @file
 /// `EnginePool`: the memory of a replay. With attention on, the pool is a KvCache on the given
 /// device. With attention off, it is only a block manager and block tables, so a pool of any size
-/// needs no memory for KV. Both have the same calls. The size is fixed before the replay starts.
-/// Borrows the device. Not movable; one thread at a time.
+/// needs no memory for KV. Both have the same calls. With groups its units are pages. The size is
+/// fixed before the replay starts. Borrows the device. Not movable; one thread at a time.
 
 #include "replay/arrivals.hpp"
 #include "replay/failure.hpp"
+#include "replay/pool_units.hpp"
 #include "replay/replay_options.hpp"
 #include "verify/step_memory.hpp"
 
@@ -40,6 +41,10 @@ class EnginePool {
   KvCache* cache() noexcept { return cache_ ? &*cache_ : nullptr; }
   /// Returns the device of the cache. Only with attention on.
   Device& device() noexcept { return *device_; }
+  /// What the pool hands out.
+  const PoolUnits& units() const noexcept { return *units_; }
+  /// Counts of its units: pages, or without groups blocks.
+  PageStats unit_stats() const noexcept { return manager().page_stats(); }
   /// Returns the blocks of the worst case when an unlimited pool has fewer; else 0.
   std::int64_t worst_case_blocks() const noexcept { return worst_case_blocks_; }
   /// The memory of the cache's steps; `*memory` is set when nothing failed. Only with attention on.
@@ -53,16 +58,17 @@ class EnginePool {
   Result<SequenceId> create_sequence(std::uint64_t owner, std::uint64_t salt,
                                      std::span<const std::int32_t> tokens);
   bool has_prefix_cache() const noexcept { return has_prefix_cache_; }
-  /// Returns the blocks that sequences hold: without free and without cached ones.
+  /// Returns the blocks or pages that sequences hold: without free and without cached ones.
   std::int64_t held_blocks() const noexcept {
-    const BlockStats stats = manager().stats();
-    return stats.num_blocks - stats.available();
+    const PageStats stats = unit_stats();
+    return stats.num_pages - stats.available();
   }
   /// BlockTables::fork, as above.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
   Status destroy(SequenceId sequence);
   Status truncate(SequenceId sequence, std::int64_t length_tokens);
-  /// BlockTables::reserve_capacity, as admission.
+  /// BlockTables::reserve_capacity, as admission. With groups it promises, because the blocks of a
+  /// window come and go.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens);
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
 
@@ -71,8 +77,13 @@ class EnginePool {
 
   /// Does KvCache::begin_step; with attention off, only tells the publisher.
   Status begin_step();
+  /// Returns the slots of states of the step that append has begun; none without groups of states
+  /// and with attention off. Valid until end_step.
+  std::span<const StateSlots> states() const noexcept { return states_; }
   /// Grows the sequences of a step. Call it once a step, and again after a failure.
   Status append(std::span<const AppendDemand> demands);
+  /// With groups and attention off: ends the append, so that what no later token reads is free.
+  void settle() noexcept;
   /// Does KvCache::end_step; with attention off, publishes in some of the steps.
   Status end_step();
   /// Publishes between steps.
@@ -89,6 +100,7 @@ class EnginePool {
   EnginePool() = default;
   MaybeFailure fit_unlimited(const ReplayOptions& options, const TraceSurvey& survey,
                              std::int64_t* num_blocks);
+  MaybeFailure measure_unit(const UniformLayoutOptions& shape, std::int64_t* unit_bytes) const;
   MaybeFailure create_tables(const ReplayOptions& options, const TraceSurvey& survey,
                              std::int64_t num_blocks);
   MaybeFailure create_cache(const ReplayOptions& options, const TraceSurvey& survey,
@@ -96,6 +108,9 @@ class EnginePool {
 
   void publish_grown();
 
+  std::optional<PoolUnits> units_;
+  ReplayGroups groups_;
+  std::span<const StateSlots> states_;  // of the step
   std::int32_t block_size_ = 0;
   bool has_prefix_cache_ = false;
   std::vector<SequenceId> grown_;  // in this step, with a prefix cache

@@ -89,6 +89,7 @@ class StepEngine {
   void plan_running();
   MaybeFailure admit();
   MaybeFailure grow();
+  bool shorten_newest();
   MaybeFailure make_room(const Status& cause);
   MaybeFailure preempt_newest(const Status& cause);
   MaybeFailure finish_step();

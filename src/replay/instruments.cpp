@@ -53,8 +53,9 @@ void OccupancyMeter::write_timeline(std::ostream& out, std::int64_t interval_ns,
 
 void OccupancyMeter::write_row(std::int64_t at_ns) {
   const std::int64_t slots = state_.blocks * block_size_;
-  const double waste =
+  const double of_slots =
       slots == 0 ? 0.0 : 1.0 - static_cast<double>(state_.tokens) / static_cast<double>(slots);
+  const double waste = state_.pages.pages > 0 ? state_.pages.waste() : of_slots;
   fmt::print(*timeline_, "{}.{:06},{},{},{},{},{:.6f},{},{}\n", at_ns / 1'000'000'000,
              at_ns % 1'000'000'000 / 1000, state_.running, state_.waiting, state_.blocks,
              state_.tokens, waste, state_.preemptions, state_.completed);

@@ -5,6 +5,7 @@
 /// and, with attention on, the verifier of KV. run_replay owns them, the engines borrow them. One
 /// thread at a time.
 
+#include "replay/group_meter.hpp"
 #include "replay/replay_report.hpp"
 #include "trace/trace_request.hpp"
 
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -23,7 +25,7 @@ class StepPublisher;
 }
 
 namespace kvarena::verify {
-class KvVerifier;
+class StepVerifier;
 }
 
 namespace kvarena::replay {
@@ -33,12 +35,14 @@ struct Job;
 
 /// The state of the engine at one instant.
 struct EngineState {
-  std::int64_t blocks = 0;       ///< blocks in use, without blocks that preempted sequences keep
+  std::int64_t blocks = 0;       ///< blocks in use, without blocks that preempted sequences keep;
+                                 ///< with groups pages
   std::int64_t running = 0;      ///< sequences
   std::int64_t waiting = 0;      ///< requests, preempted sequences included
   std::int64_t tokens = 0;       ///< in those blocks
   std::int64_t preemptions = 0;  ///< so far
   std::int64_t completed = 0;    ///< requests, so far
+  PageUse pages{};               ///< with groups, else zero
   friend bool operator==(const EngineState&, const EngineState&) = default;
 };
 
@@ -184,10 +188,15 @@ struct Instruments {
   RequestLedger ledger;
   EngineCounters counters;
   ReplayProgress progress;
-  ProgressSink* sink = nullptr;            ///< may be null
-  ReplayObserver* observer = nullptr;      ///< may be null
-  verify::KvVerifier* verifier = nullptr;  ///< null with attention off
+  ProgressSink* sink = nullptr;              ///< may be null
+  ReplayObserver* observer = nullptr;        ///< may be null
+  verify::StepVerifier* verifier = nullptr;  ///< null with attention off
+  std::optional<GroupMeter> groups;          ///< of a pool with groups
 
+  /// Returns the pages in use now; zeros without groups.
+  PageUse page_use(std::int64_t now_ns, const BlockManager& manager) {
+    return groups ? groups->record(now_ns, manager) : PageUse{};
+  }
   void report_progress(std::int64_t now_ns, std::size_t waiting) {
     if (sink == nullptr && observer == nullptr) return;
     progress.requests_done = ledger.completed() + ledger.rejected();

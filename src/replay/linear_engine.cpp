@@ -27,7 +27,8 @@ void LinearEngine::record() {
                                       .waiting = static_cast<std::int64_t>(waiting_.size()),
                                       .tokens = pool_.tables().stats().tokens,
                                       .preemptions = 0,
-                                      .completed = instruments_.ledger.completed()});
+                                      .completed = instruments_.ledger.completed(),
+                                      .pages = instruments_.page_use(now_ns_, pool_.manager())});
 }
 
 void LinearEngine::take_arrival() {
@@ -48,16 +49,19 @@ void LinearEngine::take_arrival() {
   waiting_.push_back(std::move(job));
 }
 
-// Appends in calls of bounded size. The blocks are there already.
+// Appends in calls of bounded size. The blocks are there already. With groups they are promised,
+// for steps of a block.
 MaybeFailure LinearEngine::grow(Job& job, std::int64_t tokens) {
+  const std::int64_t most = pool_.units().has_groups() ? pool_.block_size() : kChunkTokens;
   while (tokens > 0) {
-    const std::int64_t chunk = std::min(tokens, kChunkTokens);
+    const std::int64_t chunk = std::min(tokens, most);
     tokens_.clear();
     if (pool_.has_prefix_cache()) job.append_tokens(job.length, chunk, tokens_);
     const AppendDemand demand{.sequence = job.sequence,
                               .num_tokens = static_cast<std::int32_t>(chunk),
                               .tokens = tokens_};
     if (Status status = pool_.append({&demand, 1}); !status) return unexpected("append", status);
+    pool_.settle();
     job.length += chunk;
     tokens -= chunk;
   }
@@ -90,7 +94,7 @@ MaybeFailure LinearEngine::start_waiting() {
   }
   if (waiting_.empty() || !holds_.empty()) return std::nullopt;
   const ActiveRequest& request = *waiting_.front()->request;
-  const std::int64_t needed = blocks_for(request.final_length(), pool_.block_size());
+  const std::int64_t needed = pool_.units().of_length(request.final_length());
   return lost_blocks(*request.trace, pool_.explain(needed, Urgency::admission));
 }
 

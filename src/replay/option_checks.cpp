@@ -1,5 +1,6 @@
 #include "replay/option_checks.hpp"
 
+#include "replay/pool_units.hpp"
 #include "replay/replay_options.hpp"
 
 #include <fmt/format.h>
@@ -89,6 +90,7 @@ MaybeFailure check_attention(const ReplayOptions& options) {
                          "f32, f16 or bf16: what content is made in",
                          "use the type bf16, or turn attention off");
   }
+  if (!options.groups.list.empty()) return std::nullopt;
   auto layout = KvLayout::create(options.attention.shape);
   if (layout) return std::nullopt;
   return contradiction(fmt::format("the model shape: {}", describe(layout.status())), "",
@@ -107,6 +109,33 @@ MaybeFailure check_prefix_cache(const ReplayOptions& options) {
   return std::nullopt;
 }
 
+// What a pool with groups does not do, and what no trace has.
+MaybeFailure check_groups(const ReplayOptions& options) {
+  if (options.groups.list.empty()) return std::nullopt;
+  const char* const kinds = "a model whose layers keep different data, or only some tokens";
+  for (const LayerGroup& group : options.groups.list) {
+    if (group.kind != PagedKind::cross) continue;
+    return contradiction("a model with an encoder", "a decoder: a trace has no encoder's tokens",
+                         "choose another model");
+  }
+  if (options.prefix_cache) {
+    return contradiction(fmt::format("a prefix cache with {}", kinds),
+                         "layers that keep K and V of all tokens", "leave the prefix cache out");
+  }
+  if (options.keep_preempted) {
+    return contradiction(fmt::format("keeping preempted blocks with {}", kinds),
+                         "layers that keep K and V of all tokens", "drop what is preempted");
+  }
+  if (options.samples > 1 && options.reserve == Reserve::full) {
+    return contradiction(fmt::format("samples with everything reserved and {}", kinds),
+                         "a reservation that forks can share", "reserve prompt or none");
+  }
+  const auto units = PoolUnits::create(options);
+  if (units) return std::nullopt;
+  return contradiction(fmt::format("the model's groups: {}", describe(units.status())), "",
+                       "give more layers or larger blocks, or change the model");
+}
+
 }  // namespace
 
 MaybeFailure check_options(const ReplayOptions& options) {
@@ -119,6 +148,7 @@ MaybeFailure check_options(const ReplayOptions& options) {
   if (auto failure = check_keeping(options)) return failure;
   if (auto failure = check_batch(options)) return failure;
   if (auto failure = check_prefix_cache(options)) return failure;
+  if (auto failure = check_groups(options)) return failure;
   return check_attention(options);
 }
 

@@ -2,6 +2,7 @@
 
 #include "replay/engines.hpp"
 #include "replay/option_checks.hpp"
+#include "verify/group_verifier.hpp"
 #include "verify/verifier.hpp"
 
 #include <fmt/format.h>
@@ -42,11 +43,14 @@ MaybeFailure size_up(const ReplayOptions& options, std::optional<ArrivalFeed>& f
   return open_feed(options, feed);
 }
 
+// Checkpoints of states stay cached.
 bool everything_free(EnginePool& pool) {
   const BlockStats stats = pool.manager().stats();
-  return stats.balanced() && stats.available() == stats.num_blocks &&
-         (pool.has_prefix_cache() || stats.evictable == 0) && stats.references == 0 &&
-         stats.reserved == 0 && stats.holders == 0 && pool.tables().stats().sequences == 0;
+  const PageStats units = pool.unit_stats();
+  const bool may_be_cached = pool.has_prefix_cache() || pool.units().has_groups();
+  return stats.balanced() && units.balanced() && units.available() == units.num_pages &&
+         (may_be_cached || stats.evictable == 0) && stats.references == 0 && stats.reserved == 0 &&
+         stats.holders == 0 && pool.tables().stats().sequences == 0;
 }
 
 // One replay from the second pass on.
@@ -76,19 +80,9 @@ class Replay {
       instruments_.meter.write_timeline(*options_.timeline, options_.timeline_ns,
                                         pool_->block_size());
     }
+    if (pool_->units().has_groups()) instruments_.groups.emplace(pool_->units());
     if (options_.attention.mode != AttentionMode::off) {
-      std::unique_ptr<verify::StepMemory> memory;
-      if (auto failure = pool_->create_step_memory(&memory)) return failure;
-      const ReplayAttention& attention = options_.attention;
-      verifier_.emplace(
-          verify::VerifierOptions{.mode = attention.mode,
-                                  .shape = attention.shape,
-                                  .num_q_heads = attention.num_q_heads,
-                                  .sample_every = attention.sample_every,
-                                  .max_step_tokens = options_.limits.max_batched_tokens,
-                                  .layers = {}},
-          *pool_->cache(), std::move(memory));
-      instruments_.verifier = &*verifier_;
+      if (auto failure = create_verifier()) return failure;
     }
     if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
     if (options_.clock == ClockKind::linear) {
@@ -128,12 +122,13 @@ class Replay {
     report.input_tokens = feed.input_tokens();
     report.output_tokens = feed.output_tokens();
     report.block_size = pool_->block_size();
-    report.num_blocks = stats.num_blocks;
+    report.num_blocks = pool_->unit_stats().num_pages;
     report.pool_bytes = pool_->cache() != nullptr ? pool_->cache()->arena().bytes() : 0;
     report.watermark_blocks = stats.watermark;
     // Cached blocks count as allocated, and as in use only while somebody holds them.
-    report.peak_blocks =
-        pool_->has_prefix_cache() ? instruments_.meter.peak_blocks() : stats.peak_allocated;
+    report.peak_blocks = pool_->has_prefix_cache() || pool_->units().has_groups()
+                             ? instruments_.meter.peak_blocks()
+                             : stats.peak_allocated;
     report.has_prefix_cache = pool_->has_prefix_cache();
     report.prefix = pool_->tables().prefix_stats();
     report.salts = feed.num_salts();
@@ -141,6 +136,10 @@ class Replay {
     report.peak_requests = instruments_.meter.peak_running();
     report.time_mean_blocks = instruments_.meter.time_mean_blocks();
     instruments_.ledger.write_to(report);
+    if (instruments_.groups) {
+      instruments_.groups->write_to(pool_->manager(), report);
+      report.waste = report.pages.waste;
+    }
     report.virtual_us = instruments_.meter.elapsed_ns() / 1000;
     const EngineCounters& counters = instruments_.counters;
     report.steps = counters.steps;
@@ -158,6 +157,27 @@ class Replay {
   }
 
  private:
+  MaybeFailure create_verifier() {
+    const ReplayAttention& attention = options_.attention;
+    const verify::VerifierOptions options{.mode = attention.mode,
+                                          .shape = attention.shape,
+                                          .num_q_heads = attention.num_q_heads,
+                                          .sample_every = attention.sample_every,
+                                          .max_step_tokens = options_.limits.max_batched_tokens,
+                                          .layers = {}};
+    if (pool_->units().has_groups()) {
+      auto made = verify::GroupVerifier::create(options, options_.groups.list, *pool_->cache());
+      if (!made) return unexpected("memory for steps", made.status());
+      verifier_ = std::move(*made);
+    } else {
+      std::unique_ptr<verify::StepMemory> memory;
+      if (auto failure = pool_->create_step_memory(&memory)) return failure;
+      verifier_ = std::make_unique<verify::KvVerifier>(options, *pool_->cache(), std::move(memory));
+    }
+    instruments_.verifier = verifier_.get();
+    return std::nullopt;
+  }
+
   template <class Engine>
   MaybeFailure run_engine(Engine engine) {
     auto failure = engine.run();
@@ -183,7 +203,7 @@ class Replay {
   ReplayObserver* observer_;
   Instruments instruments_;
   std::unique_ptr<EnginePool> pool_;
-  std::optional<verify::KvVerifier> verifier_;
+  std::unique_ptr<verify::StepVerifier> verifier_;
   verify::MeasuredReport measured_;
   std::int64_t end_ns_ = 0;
   bool balanced_ = false;

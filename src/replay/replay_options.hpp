@@ -7,6 +7,7 @@
 #include "verify/verification.hpp"
 
 #include "kvarena/allocator/eviction_policy.hpp"
+#include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/capacity/step_time.hpp"
 #include "kvarena/device/device.hpp"
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string_view>
 
 namespace kvarena::replay {
@@ -65,6 +67,14 @@ struct ReplayAttention {
   std::int32_t num_threads = 1;    ///< host: for writing KV and for attention
 };
 
+/// Layers that keep different data, in a pool of equal pages. The pool, its watermark and reports
+/// count pages then. Without groups all layers are those of ReplayAttention::shape.
+struct ReplayGroups {
+  std::span<const LayerGroup> list{};           ///< borrowed; blocks of shape.block_size_tokens
+  std::int64_t page_sequence_tokens = 0;        ///< as in KvCacheOptions
+  std::int64_t checkpoint_every_tokens = 2048;  ///< the same; a multiple of the blocks
+};
+
 struct ReplayOptions {
   trace::TraceReaderOptions trace;  ///< what its `stop` ends is the whole replay
   ClockKind clock = ClockKind::step;
@@ -74,6 +84,7 @@ struct ReplayOptions {
   ReplayLimits limits;
   ReplayPool pool;
   ReplayAttention attention;
+  ReplayGroups groups;
   bool prefix_cache = false;  ///< sequences begin with the blocks of equal prefixes that are cached
   /// Which cached block goes first, with a prefix cache. Without priority, which no trace knows.
   EvictionPolicy policy = EvictionPolicy::tail_first;

@@ -8,10 +8,13 @@
 #include "verify/verification.hpp"
 
 #include "kvarena/allocator/accounts.hpp"
+#include "kvarena/allocator/page_pool.hpp"
+#include "kvarena/base/choose_pages.hpp"
 #include "kvarena/blocktable/prefix.hpp"
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kvarena::replay {
 
@@ -23,6 +26,28 @@ struct DurationSummary {
   std::int64_t p90_us = 0;
   std::int64_t p99_us = 0;
   std::int64_t max_us = 0;
+};
+
+/// One group of layers in the pool, or one of the parts that a group with K and V is cut into.
+struct GroupUse {
+  PagedKind kind = PagedKind::full;  ///< the data that its layers keep
+  bool is_latent = false;            ///< V is a part of K
+  std::int32_t num_layers = 0;       ///< with data of their own
+  std::int32_t num_parts = 1;        ///< state: the blocks of one
+  std::int64_t limit_tokens = 0;     ///< window, chunk
+  std::int64_t block_bytes = 0;      ///< of one block
+  std::int32_t blocks_per_page = 1;  ///< blocks that a page is carved into
+  std::int64_t blocks = 0;           ///< in use when most pages were
+};
+
+/// The pages of a pool with groups. `waste`: bytes of pages in use that no block in use has.
+struct PageUseReport {
+  std::int64_t num_pages = 0;         ///< of the pool
+  std::int64_t page_bytes = 0;        ///< of one page
+  std::int64_t peak_pages = 0;        ///< the most in use at a time
+  std::int64_t peak_waste_bytes = 0;  ///< at that time
+  double waste = 0.0;                 ///< share of the bytes of pages in use, mean over time
+  PageStats account;                  ///< at the end
 };
 
 struct ReplayReport {
@@ -62,6 +87,9 @@ struct ReplayReport {
   PrefixStats prefix;              ///< of the tables: sequences asked once for each admission
   std::int64_t salts = 0;          ///< different ones among the requests; 0 without a salt column
   std::int64_t cached_tokens = 0;  ///< prompt tokens that were not computed, as they were cached
+
+  std::vector<GroupUse> groups;  ///< of a pool with groups, which counts pages in place of blocks
+  PageUseReport pages;           ///< the same
 
   BlockStats account;                       ///< the manager's account at the end
   bool balanced = false;                    ///< everything is free again and all invariants hold

@@ -1,6 +1,6 @@
 #include "replay/engines.hpp"
 
-#include "verify/verifier.hpp"
+#include "verify/step_verifier.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -24,7 +24,8 @@ void StepEngine::record() {
                                       .waiting = static_cast<std::int64_t>(waiting_.size()),
                                       .tokens = pool_.tables().stats().tokens - kept_.tokens(),
                                       .preemptions = instruments_.counters.preemptions,
-                                      .completed = instruments_.ledger.completed()});
+                                      .completed = instruments_.ledger.completed(),
+                                      .pages = instruments_.page_use(now_ns_, pool_.manager())});
 }
 
 void StepEngine::take_arrivals() {
@@ -109,9 +110,9 @@ MaybeFailure StepEngine::admit() {
 
 // A request that fits an empty pool does not fit although nothing else runs.
 MaybeFailure StepEngine::blocks_lost(const Job& job) const {
-  return lost_blocks(*job.request->trace,
-                     pool_.explain(blocks_for(job.request->final_length(), pool_.block_size()),
-                                   Urgency::admission));
+  return lost_blocks(
+      *job.request->trace,
+      pool_.explain(pool_.units().of_length(job.request->final_length()), Urgency::admission));
 }
 
 MaybeFailure StepEngine::preempt_newest(const Status& cause) {
@@ -138,8 +139,20 @@ MaybeFailure StepEngine::preempt_newest(const Status& cause) {
   return std::nullopt;
 }
 
+/// Cuts the newest chunk of a prompt in half. A step's own tokens need blocks that a window or a
+/// chunk gives back at its end, so that a smaller step may fit. Returns false when none is left.
+bool StepEngine::shorten_newest() {
+  if (!pool_.units().has_groups() || rows_.empty()) return false;
+  JobRow& newest = rows_.back();
+  if (newest.tokens <= pool_.block_size()) return false;
+  newest.tokens = (newest.tokens + 1) / 2;
+  demands_.back().num_tokens = newest.tokens;
+  return true;
+}
+
 // What preempted sequences only keep goes before anything that runs does.
 MaybeFailure StepEngine::make_room(const Status& cause) {
+  if (cause.code == StatusCode::exhausted && shorten_newest()) return std::nullopt;
   if (cause.code != StatusCode::exhausted || kept_.blocks() == 0) return preempt_newest(cause);
   const auto missing = static_cast<std::int64_t>(cause.required - cause.available);
   const auto freed = kept_.reclaim(std::max<std::int64_t>(missing, 1), nullptr, &lost_tokens_);
@@ -268,7 +281,7 @@ MaybeFailure StepEngine::step() {
   if (instruments_.verifier != nullptr) {
     written_.clear();
     for (const JobRow& row : rows_) written_.push_back({row.job, row.tokens});
-    if (auto failure = instruments_.verifier->write_step(written_)) return failure;
+    if (auto failure = instruments_.verifier->verify_step(written_, pool_.states())) return failure;
   }
   if (Status status = pool_.end_step(); !status) return unexpected("end_step", status);
   pass_time();

@@ -3,6 +3,7 @@
 #include "kernels/reference/attention.hpp"
 #include "verify/content_pattern.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -53,8 +54,19 @@ void append_hashes(const WrittenSequence& sequence, std::vector<std::uint64_t>& 
 void DerivedContent::derive_layer(std::span<const std::uint64_t> hashes, std::int32_t layer) {
   fill_rows(hashes, shape_.dtype, layer, RowKind::key, shape_.num_kv_heads, shape_.head_dim_k,
             keys_);
+  if (value_in_key_) return take_values_from_keys();
   fill_rows(hashes, shape_.dtype, layer, RowKind::value, shape_.num_kv_heads, shape_.head_dim_v,
             values_);
+}
+
+void DerivedContent::take_values_from_keys() {
+  const std::int64_t key_bytes = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
+  const std::int64_t value_bytes = std::int64_t{shape_.head_dim_v} * bytes_of(shape_.dtype);
+  const std::int64_t rows = std::ssize(keys_) / key_bytes;
+  values_.resize(static_cast<std::size_t>(rows * value_bytes));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::copy_n(keys_.data() + row * key_bytes, value_bytes, values_.data() + row * value_bytes);
+  }
 }
 
 std::span<const float> DerivedContent::attend(std::span<const std::uint64_t> hashes,

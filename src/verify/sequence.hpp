@@ -50,6 +50,8 @@ class TokenStream {
   std::int32_t token(std::int64_t position) const noexcept {
     return static_cast<std::int32_t>(mix(token_at(position)) >> 33);
   }
+  /// Returns the hash of the prefix of all tokens passed so far.
+  std::uint64_t hash() const noexcept { return hash_; }
   /// Returns the number of tokens passed so far.
   std::int64_t position() const noexcept { return position_; }
   /// Returns a stream with the same tokens so far that continues as another sample.
@@ -105,8 +107,10 @@ void append_hashes(const WrittenSequence& sequence, std::vector<std::uint64_t>& 
 /// Derives content and owns the last result. One thread at a time.
 class DerivedContent {
  public:
-  DerivedContent(const UniformLayoutOptions& shape, std::int32_t num_q_heads)
-      : shape_(shape), num_q_heads_(num_q_heads) {}
+  /// With `value_in_key`, V is the leading head_dim_v elements of each head of K: a latent.
+  DerivedContent(const UniformLayoutOptions& shape, std::int32_t num_q_heads,
+                 bool value_in_key = false)
+      : shape_(shape), num_q_heads_(num_q_heads), value_in_key_(value_in_key) {}
 
   /// Derives keys() and values() of one layer: [hashes, num_kv_heads, head_dim] each.
   void derive_layer(std::span<const std::uint64_t> hashes, std::int32_t layer);
@@ -120,8 +124,11 @@ class DerivedContent {
   const std::byte* values() const noexcept { return values_.data(); }
 
  private:
+  void take_values_from_keys();
+
   UniformLayoutOptions shape_;
   std::int32_t num_q_heads_;
+  bool value_in_key_;
   std::vector<std::byte> keys_;
   std::vector<std::byte> values_;
   std::vector<std::byte> queries_;  // [queries, num_q_heads, head_dim_k]

@@ -20,9 +20,11 @@ std::string_view name_of(AttentionMode mode) noexcept;
 
 /// The counts and errors of verification.
 struct VerificationReport {
-  std::int64_t kv_bytes_written = 0;    ///< K and V of all tokens
-  std::int64_t kv_bytes_compared = 0;   ///< read back through the tables and compared exactly
-  std::int64_t sequences_compared = 0;  ///< sequences of which bytes were compared
+  std::int64_t kv_bytes_written = 0;      ///< K and V of all tokens
+  std::int64_t kv_bytes_compared = 0;     ///< read back through the tables and compared exactly
+  std::int64_t state_bytes_written = 0;   ///< states of recurrent layers
+  std::int64_t state_bytes_compared = 0;  ///< read back at the slots of steps and compared exactly
+  std::int64_t sequences_compared = 0;    ///< sequences of which bytes were compared
   std::int64_t attention_rows =
       0;                      ///< query tokens compared with the reference, each layer counted
   double max_error = 0.0;     ///< largest relative L2 distance of a row to the reference

@@ -10,6 +10,7 @@
 #include "verify/failure.hpp"
 #include "verify/sequence.hpp"
 #include "verify/step_memory.hpp"
+#include "verify/step_verifier.hpp"
 #include "verify/verification.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
@@ -32,7 +33,7 @@ struct VerifierOptions {
 };
 
 /// Writes and verifies the KV of an engine's sequences.
-class KvVerifier {
+class KvVerifier final : public StepVerifier {
  public:
   /// The last query tokens of a row, which are compared. K and V of all tokens are compared when
   /// the sequence ends.
@@ -50,11 +51,15 @@ class KvVerifier {
   /// Does write_step without attention, for a step that only fills the cache.
   MaybeFailure write_only(std::span<const StepRow> rows);
   /// Compares the bytes of a finished sequence. Call it before the sequence is destroyed.
-  MaybeFailure check_sequence(const WrittenSequence& sequence);
+  MaybeFailure check_sequence(const WrittenSequence& sequence) override;
+  /// Does write_step: layers that are alike have no states.
+  MaybeFailure verify_step(std::span<const StepRow> rows, std::span<const StateSlots>) override {
+    return write_step(rows);
+  }
   /// Returns the counts so far.
-  const VerificationReport& report() const noexcept { return report_; }
+  const VerificationReport& report() const noexcept override { return report_; }
   /// Returns the device's time for attention so far. Waits for the device.
-  Result<MeasuredReport> measure() { return memory_->measure(); }
+  Result<MeasuredReport> measure() override { return memory_->measure(); }
 
  private:
   std::int64_t decode_kv_bytes(std::span<const StepRow> rows) const noexcept;

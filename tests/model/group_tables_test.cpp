@@ -1,10 +1,11 @@
 // Random operations on sequences with groups, judged by what is found in memory. Faults planted in
 // the tables must be found.
 //
-// KVARENA_SEED=<n> replays one seed in every game; KVARENA_GROUP_OPS=<n> sets the operations of
-// each.
+// KVARENA_SEED=<n> replays one seed in every game; KVARENA_GROUP_OPS=<n> sets the number of
+// operations of all games together.
 
 #include "model/group_world.hpp"
+#include "model/optimised.hpp"
 #include "support/environment.hpp"
 #include "support/process_memory.hpp"
 
@@ -18,7 +19,9 @@ void PrintTo(const GroupGame& game, std::ostream* out) { *out << game.name; }
 
 namespace {
 
-constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 3'000 : 60'000;
+constexpr std::uint64_t kDefaultOperations = test::kSanitized   ? 54'000
+                                             : test::kOptimised ? 10'000'000
+                                                                : 1'000'000;
 constexpr auto kFull = PagedKind::full;
 constexpr auto kWindow = PagedKind::window;
 constexpr auto kChunk = PagedKind::chunk;
@@ -114,8 +117,8 @@ std::uint64_t seed() { return test::number_from_environment("KVARENA_SEED", 2026
 class GroupTables : public ::testing::TestWithParam<GroupGame> {};
 
 TEST_P(GroupTables, KeepWhatLaterTokensRead) {
-  const auto operations = static_cast<std::int64_t>(
-      test::number_from_environment("KVARENA_GROUP_OPS", kDefaultOperations));
+  const std::uint64_t all = test::number_from_environment("KVARENA_GROUP_OPS", kDefaultOperations);
+  const auto operations = static_cast<std::int64_t>(all / kGames.size());
   GroupWorld world(GetParam(), seed());
   const auto wrong = world.play(operations);
   EXPECT_FALSE(wrong.has_value()) << *wrong << "; KVARENA_SEED=" << seed();

@@ -6,6 +6,7 @@
 
 #include "allocator/page_pool.hpp"
 #include "model/naive_pages.hpp"
+#include "model/optimised.hpp"
 #include "support/environment.hpp"
 #include "support/manager_access.hpp"
 #include "support/process_memory.hpp"
@@ -59,7 +60,9 @@ struct PagePoolProbe {
 namespace model {
 namespace {
 
-constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 50'000 : 600'000;
+constexpr std::uint64_t kDefaultOperations = test::kSanitized   ? 50'000
+                                             : test::kOptimised ? 10'000'000
+                                                                : 600'000;
 
 enum class Plant { none, page_kept_when_empty, slot_of_another_group, page_lost_on_failure };
 

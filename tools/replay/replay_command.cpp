@@ -6,6 +6,8 @@
 
 #include "replay/replay.hpp"
 
+#include "kvarena/cache/kv_cache_options.hpp"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +28,12 @@ using replay::Reserve;
 
 constexpr std::chrono::milliseconds kRepublish{250};  // while it lingers
 
+/// The distance of checkpoints that is next to the usual one, in whole blocks.
+std::int64_t checkpoint_distance(std::int64_t block_size) {
+  const std::int64_t usual = KvCacheOptions{}.checkpoint_every_tokens;
+  return std::max<std::int64_t>(usual / block_size, 1) * block_size;
+}
+
 }  // namespace
 
 bool ReplayCommand::take_roofline(const Console& console) {
@@ -35,7 +43,7 @@ bool ReplayCommand::take_roofline(const Console& console) {
                   "leave the numbers out, or use --clock step");
     return false;
   }
-  options_.roofline = roofline_.choose(console, model_);
+  options_.roofline = roofline_.choose(console, model_.name());
   return options_.roofline.has_value();
 }
 
@@ -78,11 +86,15 @@ bool ReplayCommand::take_prefix_cache(const Console& console) {
 
 bool ReplayCommand::complete(const Console& console) {
   if (!take_outputs(console)) return false;  // first: other refusals are written to --json
-  const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_device(console) || !take_roofline(console) || !take_prefix_cache(console)) {
+  auto chosen = model_.choose(console, shape_);
+  if (!chosen || !take_device(console) || !take_roofline(console) || !take_prefix_cache(console)) {
     return false;
   }
-  model_name_ = shape->name;
+  chosen_ = std::move(*chosen);
+  options_.groups = {.list = chosen_.groups.groups,
+                     .page_sequence_tokens = chosen_.longest_context,
+                     .checkpoint_every_tokens = checkpoint_distance(shape_.block_size())};
+  const ChosenShape* const shape = &chosen_.shape;
   options_.trace.format = *trace::trace_format_of(format_);
   options_.clock = clock_ == "linear"     ? ClockKind::linear
                    : clock_ == "roofline" ? ClockKind::roofline
@@ -201,7 +213,7 @@ ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outc
   if (!is_cut) warn(console, report);
   if (!console.quiet && !is_cut) {
     std::ostream& stream = uses_stdout() ? console.err : console.out;
-    stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
+    stream << summary_of(console, stream, options_, outcome, chosen_.shape.name) << std::flush;
     const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
     const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
     console.note(

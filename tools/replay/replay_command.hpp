@@ -6,6 +6,7 @@
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
 #include "tools/replay/pure_cache_command.hpp"
+#include "tools/replay/replay_model.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "tools/result_file.hpp"
 #include "tools/shape_options.hpp"
@@ -68,8 +69,8 @@ class ReplayCommand {
   PureCacheCommand pure_cache_;
   ShapeOptions shape_;
   RooflineOptions roofline_;
-  std::string model_name_;
-  std::string model_ = "Qwen2.5-0.5B";
+  ReplayModel model_;
+  ChosenModel chosen_;  // its groups are borrowed by the options
   std::string format_ = "auto";
   std::string clock_ = "step";
   std::string reserve_;

@@ -62,6 +62,10 @@ Examples:
       with real bytes: all KV of 24 layers is written, and read back through the tables
   kvarena replay trace.jsonl --device cuda:0 --attention full --model Llama-3.1-8B
       on a GPU: attention of every layer in every step, all of it compared, and its GB/s
+  kvarena replay trace.jsonl --model Gemma-3-27B --pool-bytes 40GB
+      layers with windows beside full ones: the pages of a pool, its groups and its waste
+  kvarena replay trace.jsonl --model Qwen3-Next-80B-A3B --layers 4 --attention sample --device cpu
+      the first four layers of a model with recurrent states: each step finds the right one
   kvarena replay trace.jsonl --clock roofline --gpu H200-SXM --model Llama-3.1-8B --blocks 20000
       steps that take what an H200 needs for them: when would each request be served?
   zstdcat day1.zst day2.zst | kvarena replay - --blocks 20000
@@ -176,11 +180,7 @@ void ReplayCommand::declare_attention(CLI::App& command) {
                     "off: no bytes exist. sample: all KV is written; each sequence's bytes are "
                     "compared in one layer, attention in some steps. full: compare all");
   add_device_option(command, device_);
-  command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
-      ->type_name("MODEL")
-      ->check([](const std::string& text) { return refusal_text(shape_finding(text)); })
-      ->capture_default_str()
-      ->group("Model shape");
+  model_.declare(command);
   add_count_option(command, "--sample-every", options_.attention.sample_every, 1, kMaxCount,
                    "Steps from one compared step to the next");
   add_count_option(command, "--threads", threads_, 0, 256,

@@ -2,6 +2,7 @@
 
 #include "health/render/json.hpp"
 #include "tools/option_values.hpp"
+#include "tools/replay/group_output.hpp"
 #include "tools/replay/prefix_output.hpp"
 
 #include <fmt/format.h>
@@ -69,6 +70,8 @@ Json verification_json(const ReplayOptions& options, const ReplayReport& report)
   return {{"mode", name_of(options.attention.mode)},
           {"kv_bytes_written", seen.kv_bytes_written},
           {"kv_bytes_compared", seen.kv_bytes_compared},
+          {"state_bytes_written", seen.state_bytes_written},
+          {"state_bytes_compared", seen.state_bytes_compared},
           {"sequences_compared", seen.sequences_compared},
           {"attention_rows", seen.attention_rows},
           {"max_error", seen.max_error},
@@ -139,14 +142,21 @@ std::string pool_lines(const ReplayOptions& options, const ReplayReport& r,
   } else if (!options.pool.num_blocks) {
     size += r.worst_case_blocks > 0 ? ", what fits" : ", sized for the worst case";
   }
-  return fmt::format(
-      "  pool           {} blocks of {} tokens{}{}\n"
-      "  in use         peak {} blocks ({:.1f} %), mean over time {:.3f}; peak {} sequences\n"
-      "  waste          {:.4f} % of the slots of {} blocks at final lengths\n",
-      grouped(r.num_blocks), r.block_size, size,
+  const bool has_groups = !r.groups.empty();
+  const std::string units = has_groups ? fmt::format("pages of {} B", grouped(r.pages.page_bytes))
+                                       : fmt::format("blocks of {} tokens", r.block_size);
+  std::string text = fmt::format(
+      "  pool           {} {}{}{}\n"
+      "  in use         peak {} {} ({:.1f} %), mean over time {:.3f}; peak {} sequences\n",
+      grouped(r.num_blocks), units, size,
       r.watermark_blocks > 0 ? fmt::format(", watermark {}", grouped(r.watermark_blocks)) : "",
-      grouped(r.peak_blocks), percent(static_cast<double>(r.peak_blocks), total),
-      r.time_mean_blocks, grouped(r.peak_requests), 100.0 * r.waste, grouped(r.final_blocks));
+      grouped(r.peak_blocks), has_groups ? "pages" : "blocks",
+      percent(static_cast<double>(r.peak_blocks), total), r.time_mean_blocks,
+      grouped(r.peak_requests));
+  if (has_groups) return text + group_lines(r);
+  return text +
+         fmt::format("  waste          {:.4f} % of the slots of {} blocks at final lengths\n",
+                     100.0 * r.waste, grouped(r.final_blocks));
 }
 
 std::string verification_lines(const ReplayOptions& options, const ReplayReport& r,
@@ -155,13 +165,21 @@ std::string verification_lines(const ReplayOptions& options, const ReplayReport&
     return "  attention      off: no bytes exist\n";
   }
   const auto& seen = r.verification;
-  return fmt::format(
-      "  KV content     {}, {} layers: {} written, {} read back through the tables and equal\n"
-      "  attention      {} rows against contiguous double precision, largest relative error {:.1e} "
-      "(limit {:.1e})\n",
-      model_name, options.attention.shape.num_layers, human_bytes(seen.kv_bytes_written),
-      human_bytes(seen.kv_bytes_compared), grouped(seen.attention_rows), seen.max_error,
-      seen.tolerance);
+  std::string states;
+  if (seen.state_bytes_written > 0) {
+    states =
+        fmt::format("  states         {} written, {} read back at the slots of steps and equal\n",
+                    human_bytes(seen.state_bytes_written), human_bytes(seen.state_bytes_compared));
+  }
+  return states + fmt::format(
+                      "  KV content     {}, {} layers: {} written, {} read back through the tables "
+                      "and equal\n"
+                      "  attention      {} rows against contiguous double precision, largest "
+                      "relative error {:.1e} "
+                      "(limit {:.1e})\n",
+                      model_name, options.attention.shape.num_layers,
+                      human_bytes(seen.kv_bytes_written), human_bytes(seen.kv_bytes_compared),
+                      grouped(seen.attention_rows), seen.max_error, seen.tolerance);
 }
 
 std::string measured_lines(const MeasuredReport& measured) {
@@ -225,6 +243,8 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["prefix_cache"] = prefix_json(r);
   json["queueing"] = json_of(r.queueing);
   json["latency"] = json_of(r.latency);
+  json["groups"] = groups_json(r);
+  json["pages"] = pages_json(r);
   json["balanced"] = r.balanced;
   json["account"] = blocks_json(r.account);
   json["verification"] = verification_json(options, r);
@@ -256,6 +276,7 @@ std::string summary_of(const Console& console, const std::ostream& stream,
       r.balanced ? "balanced" : "NOT balanced", console.plain(stream), grouped(a.free),
       grouped(a.fenced), grouped(a.evictable), grouped(a.referenced), grouped(a.offline),
       grouped(a.num_blocks));
+  text += page_account_line(r);
   return text;
 }
 
