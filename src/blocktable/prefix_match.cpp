@@ -86,7 +86,7 @@ PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
     }
     break;
   }
-  match.tokens = match.blocks * size;
+  match.tokens = match.registered_tokens = match.blocks * size;
   return match;
 }
 
