@@ -50,6 +50,7 @@ def test_a_second_sequence_begins_with_the_blocks_of_the_first(cache):
         "other_salt": 0,
         "other_extra_key": 0,
         "not_yet_published": 0,
+        "other_group": 0,
     }
     assert figures.published == figures.registered == 4
     cache.check()

@@ -59,19 +59,6 @@ void PrefixCache::reset(const Owner& owner) noexcept {
   chains_[owner.slot].has_equals = false;
 }
 
-void PrefixCache::copy_nodes(std::uint32_t slot, std::int32_t first,
-                             std::span<BlockId> out) const noexcept {
-  std::ranges::fill(out, kNoBlock);
-  const PrefixChain& c = chains_[slot];
-  if (!index_.is_current(c.last)) return;
-  BlockId id = c.last.block;
-  for (std::int32_t i = c.blocks - 1; i >= first; --i) {
-    const auto place = static_cast<std::size_t>(i - first);
-    if (place < out.size() && index_.block(id).is_published()) out[place] = id;
-    id = index_.parent_of(id).block;
-  }
-}
-
 /// What was registered behind a block that is gone has gone with it.
 bool PrefixCache::holds_together(const Owner& owner) noexcept {
   if (index_.is_current(chains_[owner.slot].last)) return true;

@@ -140,4 +140,17 @@ void PrefixCache::adopted(std::uint32_t slot, const PrefixMatch& found,
   c.published = c.blocks;
 }
 
+void PrefixCache::copy_nodes(std::uint32_t slot, std::int32_t first,
+                             std::span<BlockId> out) const noexcept {
+  std::ranges::fill(out, kNoBlock);
+  const PrefixChain& c = chains_[slot];
+  if (!index_.is_current(c.last)) return;
+  BlockId id = c.last.block;
+  for (std::int32_t i = c.blocks - 1; i >= first; --i) {
+    const auto place = static_cast<std::size_t>(i - first);
+    if (place < out.size() && index_.block(id).is_published()) out[place] = id;
+    id = index_.parent_of(id).block;
+  }
+}
+
 }  // namespace kvarena

@@ -2,7 +2,6 @@
 
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
-#include "blocktable/prefix_cache.hpp"
 #include "cache/backend_sizes.hpp"
 #include "cache/cache_options.hpp"
 #include "cache/scrub_planner.hpp"
@@ -105,9 +104,6 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                                    : layout_on(target.kind, given.layout);
   if (!layout) return layout.status();
   if (Status status = complete(options); !status) return status;
-  if (groups && options.prefix_cache.is_on) {
-    if (Status s = PrefixCache::check_groups(options.prefix_cache, groups->tables); !s) return s;
-  }
   if (options.home_stream != nullptr && target.kind == DeviceKind::host) {
     return unsupported_option(Option::home_stream, 0);
   }
