@@ -124,6 +124,18 @@ void BlockTables::Impl::Groups::attach_state(const Sequence& s, std::int64_t len
   }
 }
 
+/// A state behind the last full block of a prompt is found when the prompt goes on, as the turns of
+/// a chat do. One where the blocks of a longer prefix end is found by the next that shares it. When
+/// no checkpoints are asked for, the kernel may not be able to write them.
+void BlockTables::Impl::Groups::ask_for_states(Sequence& s, std::int64_t prompt,
+                                               const PrefixMatch& found) noexcept {
+  if (!states || states->every == 0) return;
+  const std::int64_t block_size = list[registered].block_size;
+  states->ask(s.id, prompt / block_size * block_size, found.registered_tokens);
+  place_tails(s);
+  note_release(s.id);
+}
+
 /// What the last allocation evicted is not found any more. The manager's list ends with the first
 /// change.
 void BlockTables::Impl::Groups::note_evictions() noexcept {

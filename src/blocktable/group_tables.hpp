@@ -116,6 +116,7 @@ struct BlockTables::Impl::Groups {
   Status take_prefix(Sequence& s, const PrefixMatch& found);
   void attach_companions(Sequence& s, std::int32_t before) noexcept;
   void attach_state(const Sequence& s, std::int64_t length) noexcept;
+  void ask_for_states(Sequence& s, std::int64_t prompt, const PrefixMatch& found) noexcept;
   void note_evictions() noexcept;
   /// The table whose blocks the prefix cache registers.
   Table& registered_table(SequenceId id) noexcept { return tables_of(id)[registered]; }

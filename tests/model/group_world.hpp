@@ -72,6 +72,7 @@ class GroupWorld {
     bool is_lost = false;                        // its present state
     std::uint64_t salt = 0;
     std::vector<std::uint64_t> script;  // the tokens that come next; then new ones
+    std::vector<std::int64_t> asked;    // lengths at which its prompt asks for checkpoints
   };
   /// Tokens that a sequence had.
   struct Script {
@@ -111,6 +112,7 @@ class GroupWorld {
   void operate_prefix();
   void begin_with_prefix();
   void adopt_again();
+  void note_asked(Life& life, std::int64_t prompt);
   void note_found(Life& life, const std::vector<std::uint64_t>& wanted, std::uint64_t salt);
   void keep_script(const Life& life);
   void tell_names(const Life& life, std::int64_t count, std::vector<std::uint64_t>& names);

@@ -53,12 +53,20 @@ void GroupWorld::begin_with_prefix() {
   life.id = *made;
   if (is_foreign) {
     if (tables_->info(life.id)->length_tokens != 0) fail("a hit across salts");
+    note_asked(life, std::ssize(wanted));
     life.salt = salt;  // what it computes must not be found under the other salt: new tokens
     lives_.push_back(std::move(life));
     return;
   }
   note_found(life, wanted, salt);
   lives_.push_back(std::move(life));
+}
+
+/// The lengths of a state at the end of the prompt, and where a longer prefix ended.
+void GroupWorld::note_asked(Life& life, std::int64_t prompt) {
+  const auto full = std::ranges::find(groups_, PagedKind::full, &TableGroup::kind);
+  const std::int64_t size = full->block_size_tokens;
+  life.asked = {prompt / size * size, tables_->prefix_of(life.id)->registered_tokens};
 }
 
 /// What was found is read as if the sequence had written it.
@@ -80,6 +88,7 @@ void GroupWorld::note_found(Life& life, const std::vector<std::uint64_t>& wanted
     if (is_state(g) && length > 0) life.states[g] = {length};
   }
   life.checkpoints.clear();
+  note_asked(life, std::ssize(wanted));
   life.is_lost = false;
   ++outcomes_[length > 0 ? "prefix hit" : "prefix missed"];
   if (match->stop == PrefixStop::other_group) ++outcomes_["another group fell short"];

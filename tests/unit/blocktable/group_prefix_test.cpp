@@ -175,6 +175,28 @@ TEST_F(GroupPrefixTest, AStateThatIsKeptAtAPromptsEndIsFound) {
   EXPECT_EQ(match(counted(40)).tokens, 20) << "21 tokens end inside a block";
 }
 
+TEST_F(GroupPrefixTest, APromptKeepsAStateAtItsEndAndWhereAnotherOneEnded) {
+  ASSERT_OK(make({kFull, kState}));
+  const auto run = [this](const Tokens& prompt) {
+    const SequenceId id = tables_->create_sequence({.tokens = prompt}).value();
+    const std::int64_t found = tables_->info(id)->length_tokens;
+    grow(id, Tokens(prompt.begin() + found, prompt.end()));
+    grow(id, counted(1, 5000));
+    EXPECT_OK(tables_->destroy(id));
+    return found;
+  };
+  EXPECT_EQ(run(counted(30)), 0);
+  EXPECT_EQ(match(counted(40)).tokens, 28) << "the last full block of the prompt";
+  const auto branch = [](std::int32_t other) {
+    Tokens prompt = counted(22);
+    for (std::int32_t i = 0; i < 9; ++i) prompt.push_back(other + i);
+    return prompt;
+  };
+  EXPECT_EQ(run(branch(1000)), 16) << "24 and 28 are behind the branch";
+  EXPECT_EQ(run(branch(2000)), 20) << "the one before has kept the state at the branch";
+  EXPECT_EQ(run(counted(40)), 28);
+}
+
 TEST_F(GroupPrefixTest, AStateThatLacksAPartIsNone) {
   ASSERT_OK(make({kFull, kState}));
   const SequenceId id = tables_->create_sequence().value();
