@@ -257,13 +257,15 @@ typedef enum kvarena_duplicates {
 
 /// Why a cached prefix covers no more tokens.
 typedef enum kvarena_prefix_stop {
-  KVARENA_STOP_CAPPED = 0,            ///< all full blocks, but one token is left to compute
-  KVARENA_STOP_LESS_THAN_BLOCK = 1,   ///< the tokens that are left do not fill a block
-  KVARENA_STOP_NEVER_SEEN = 2,        ///< no such block is known
-  KVARENA_STOP_EVICTED = 3,           ///< it was known and is gone; `removal` says why
-  KVARENA_STOP_OTHER_SALT = 4,        ///< known under another salt
-  KVARENA_STOP_OTHER_EXTRA_KEY = 5,   ///< known under this salt with other extra keys
-  KVARENA_STOP_NOT_YET_PUBLISHED = 6  ///< another sequence computes it now
+  KVARENA_STOP_CAPPED = 0,             ///< all full blocks, but one token is left to compute
+  KVARENA_STOP_LESS_THAN_BLOCK = 1,    ///< the tokens that are left do not fill a block
+  KVARENA_STOP_NEVER_SEEN = 2,         ///< no such block is known
+  KVARENA_STOP_EVICTED = 3,            ///< it was known and is gone; `removal` says why
+  KVARENA_STOP_OTHER_SALT = 4,         ///< known under another salt
+  KVARENA_STOP_OTHER_EXTRA_KEY = 5,    ///< known under this salt with other extra keys
+  KVARENA_STOP_NOT_YET_PUBLISHED = 6,  ///< another sequence computes it now
+  KVARENA_STOP_OTHER_GROUP = 7  ///< a longer prefix is known (registered_tokens), but another group
+                                ///< of layers has not what a sequence needs there
 } kvarena_prefix_stop;
 
 /// Why a block is not known any more.
@@ -946,14 +948,16 @@ KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_s
 
 /// The longest cached prefix of some tokens.
 typedef struct kvarena_prefix {
-  uint64_t struct_size;     ///< sizeof(kvarena_prefix)
-  int64_t tokens;           ///< covered
-  int64_t blocks;           ///< covered
-  uint64_t removal_serial;  ///< stop evicted: the removal, as kvarena_prefix_stats counts them
-  int32_t pending_block;    ///< stop not yet published: the block that is waited for; else -1
-  int32_t stop;             ///< kvarena_prefix_stop
-  int32_t removal;          ///< stop evicted: kvarena_prefix_removal
-  int32_t reserved;         ///< 0
+  uint64_t struct_size;       ///< sizeof(kvarena_prefix)
+  int64_t tokens;             ///< covered
+  int64_t blocks;             ///< covered
+  uint64_t removal_serial;    ///< stop evicted: the removal, as kvarena_prefix_stats counts them
+  int32_t pending_block;      ///< stop not yet published: the block that is waited for; else -1
+  int32_t stop;               ///< kvarena_prefix_stop
+  int32_t removal;            ///< stop evicted: kvarena_prefix_removal
+  int32_t reserved;           ///< 0
+  int64_t registered_tokens;  ///< covered in the group of layers that keeps all tokens; more than
+                              ///< `tokens` only with stop other group
 } kvarena_prefix;
 
 /// Figures of a prefix cache. Counters count since create.

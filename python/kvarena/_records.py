@@ -124,12 +124,13 @@ class Prefix(NamedTuple):
 
     tokens: int  #: covered
     blocks: int  #: covered
-    stop: str  #: why not more: "capped" (one token is left to compute), "less_than_a_block", "never_seen", "evicted", "other_salt", "other_extra_key" or "not_yet_published"
+    stop: str  #: why not more: "capped" (one token is left to compute), "less_than_a_block", "never_seen", "evicted", "other_salt", "other_extra_key", "not_yet_published" or "other_group"
     removal: (
         str | None
     )  #: stop "evicted": "evicted", "parent_removed", "forgotten", "aborted", "lost" or "over_cap"
     removal_serial: int  #: stop "evicted": the removal, as PrefixStats.removals counts them
     pending_block: int  #: stop "not_yet_published": the block that is waited for; else -1
+    registered_tokens: int  #: covered in the group of layers that keeps all tokens
 
 
 class PrefixStats(NamedTuple):

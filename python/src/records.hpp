@@ -150,6 +150,7 @@ void each_member(kvarena_prefix& s, Visit&& visit) {
   visit("blocks", s.blocks);
   visit("removal_serial", s.removal_serial);
   visit("pending_block", s.pending_block);
+  visit("registered_tokens", s.registered_tokens);
 }
 
 template <class Visit>

@@ -117,7 +117,7 @@ nb::object record_of_prefix(kvarena_prefix& prefix) {
 nb::object record_of_prefix_stats(kvarena_prefix_stats& stats) {
   nb::dict values = members_of(stats);
   nb::dict stops;
-  for (int i = 0; i <= KVARENA_STOP_NOT_YET_PUBLISHED; ++i) {
+  for (int i = 0; i <= KVARENA_STOP_OTHER_GROUP; ++i) {
     stops[kvarena_name_of_prefix_stop(i)] = stats.stops[i];
   }
   nb::dict removals;

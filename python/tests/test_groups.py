@@ -162,6 +162,35 @@ def test_what_is_no_group_is_refused(changes, error):
         open_cache([dataclasses.replace(GROUPS[0], **({"layers": [0]} | changes))])
 
 
+def test_a_prefix_is_found_in_every_group():
+    groups = (GROUPS[0], dataclasses.replace(GROUPS[1], layers=[1]))
+    prompt = list(range(100))
+    with open_cache(groups, prefix_cache=True) as cache:
+
+        def compute(sequence, tokens):
+            numbers = Array(
+                [len(tokens), HEADS, DIM], [float(t) for t in tokens for _ in range(32)]
+            )
+            with cache.step([(sequence, len(tokens))], tokens=tokens) as step:
+                outs = []
+                for layer in range(2):
+                    step.write(layer, zeros(len(tokens)), numbers)
+                    outs.append(step.attend(layer, zeros(len(tokens)), out=zeros(len(tokens))))
+            cache.synchronize()
+            return [out.rows()[-1][0][0] for out in outs]
+
+        first = cache.create_sequence(tokens=prompt)
+        compute(first, prompt)
+        second = cache.create_sequence(tokens=prompt + [100])
+        found = second.prefix
+        assert (found.tokens, found.registered_tokens, second.length) == (96, 96, 96)
+        rest = prompt[96:] + [100]
+        assert compute(second, rest) == [50.0, (100 + 100 - WINDOW + 1) / 2]
+        cache.check()
+    with pytest.raises(kvarena.Unsupported, match="kind"):
+        open_cache(prefix_cache=True)  # encoders depend on more than tokens
+
+
 def test_groups_are_layer_groups():
     with pytest.raises(TypeError, match="LayerGroup"):
         open_cache([{"layers": [0]}])
@@ -184,7 +213,9 @@ def recur(cache, sequence, first, count):
             assert numbers(slots.device_read) == slots.read[0]
             assert numbers(slots.device_write) == slots.write[0]
             assert numbers(slots.device_extra_offsets) == slots.extra_offsets
-            assert numbers(slots.device_extra_tokens)[: len(slots.extra_tokens)] == slots.extra_tokens
+            assert (
+                numbers(slots.device_extra_tokens)[: len(slots.extra_tokens)] == slots.extra_tokens
+            )
             read = slots.read[0][view.part]
             state = 0.0 if read == -1 else memory[read][0]
             extras = dict(zip(slots.extra_tokens, slots.extra_slots, strict=True))

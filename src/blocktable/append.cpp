@@ -240,16 +240,12 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
   }
 }
 
-/// Tells the prefix cache the new tokens of sequences whose tokens it knows so far.
-template <class Demands>
-void BlockTables::Impl::tell_tokens(const Demands& demands) noexcept {
-  for (std::size_t i = 0; i < demands.size(); ++i) {
-    const std::span<const std::int32_t> values = demands.values(i);
-    if (values.empty()) continue;
-    const PrefixCache::Owner owner = prefix_owner(*sequences.find(demands.id(i)));
-    if (prefix->chain(owner.slot).known + std::ssize(values) != owner.sequence.length) continue;
-    prefix->add_tokens(owner, values);
-  }
+/// Tells the prefix cache the new tokens of a sequence whose tokens it knows so far.
+void BlockTables::Impl::tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept {
+  if (values.empty()) return;
+  const PrefixCache::Owner owner = prefix_owner(*sequences.find(id));
+  if (prefix->chain(owner.slot).known + std::ssize(values) != owner.sequence.length) return;
+  prefix->add_tokens(owner, values);
 }
 
 /// Plans, takes blocks and applies; the steps of both public appends.
@@ -295,7 +291,7 @@ Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> id
     return invalid_argument(Resource::span_size, std::ssize(tokens), std::ssize(ids),
                             std::ssize(ids));
   }
-  if (impl_->groups) return impl_->groups->append_one_each(ids);
+  if (impl_->groups) return impl_->groups->append_one_each(ids, tokens);
   return impl_->append(OneKnownEach{{ids}, tokens}, Urgency::growth);
 }
 

@@ -202,7 +202,7 @@ Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTables
   }
   if (Status s = Impl::Groups::check(manager, options); !s) return s;
   options.max_table_pages = std::min(table_pages(manager.num_blocks(), options), kMaxTokens);
-  if (Status s = PrefixCache::prepare(options.prefix_cache, manager); !s) return s;
+  if (Status s = PrefixCache::prepare(options, manager); !s) return s;
   try {
     return BlockTables(std::make_unique<Impl>(manager, options));
   } catch (const std::bad_alloc&) {

@@ -43,10 +43,8 @@ Result<SequenceInfo> BlockTables::info(SequenceId id) const {
   if (s == nullptr) return not_found(Resource::sequence, id.value);
   if (impl_->groups) return impl_->groups->info(id, *s);
   const std::int64_t max_length = s->max_length;
-  static constexpr PrefixChain kUnknown;
   const std::uint64_t slot = SequenceTable::slot_of(id);
-  const PrefixChain& chain =
-      impl_->prefix == nullptr ? kUnknown : impl_->prefix->chain(static_cast<std::uint32_t>(slot));
+  const PrefixChain& chain = impl_->chain_of(id);
   return SequenceInfo{
       .length_tokens = s->length,
       .num_blocks = s->table.num_entries,
@@ -267,6 +265,13 @@ Status BlockTables::Impl::check_entries(const Sequence& s, std::int64_t kept, Re
   return {};
 }
 
+Status BlockTables::Impl::check_prefix() const {
+  if (prefix == nullptr) return {};
+  return prefix->check(sequences, pages, [this](const Sequence& s) -> const PageTree& {
+    return groups ? groups->registered_table(s.id).tree : s.table;
+  });
+}
+
 /// Marks the pages of all tables: a page that is marked twice has two owners.
 Status BlockTables::check_invariants() const try {
   const Impl& t = *impl_;
@@ -305,7 +310,7 @@ Status BlockTables::check_invariants() const try {
   if (tokens != t.tokens || entries != t.entries) {
     return violated(Invariant::table_counts, Resource::num_tokens, 0, t.tokens, tokens);
   }
-  return t.prefix == nullptr ? Status{} : t.prefix->check(t.sequences, t.pages);
+  return t.check_prefix();
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }

@@ -38,9 +38,12 @@ struct BlockTables::Impl {
   /// Adds a sequence. Without an owner in its options, its owner is `parent_owner`, or its own id
   /// when that is 0.
   Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
+  /// Adds a sequence of one or of several groups.
+  Result<SequenceId> insert_any(const SequenceOptions& options);
   /// Checks what insert checks first: the maximum length, and that there is room for a sequence.
   Status check_insert(const SequenceOptions& options) const noexcept;
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
+  Status check_prefix() const;
   Status check_entries(const Sequence& sequence, std::int64_t kept, Resource resource,
                        std::uint64_t subject) const;
   /// Gives `child` references on the blocks [first, end) of `parent`. On failure it has a part.
@@ -122,8 +125,17 @@ struct BlockTables::Impl {
 
   // prefix_tables.cpp
   PrefixCache::Owner prefix_owner(Sequence& sequence) noexcept {
-    return {static_cast<std::uint32_t>(SequenceTable::slot_of(sequence.id)), sequence, pages};
+    const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(sequence.id));
+    return {slot, sequence, pages, groups ? registered_tree(sequence) : sequence.table};
   }
+  PageTree& registered_tree(Sequence& sequence) noexcept;
+  /// What the prefix cache knows of a sequence; without one, nothing.
+  const PrefixChain& chain_of(SequenceId id) const noexcept {
+    static constexpr PrefixChain kUnknown;
+    if (prefix == nullptr) return kUnknown;
+    return prefix->chain(static_cast<std::uint32_t>(SequenceTable::slot_of(id)));
+  }
+  bool has_blocks(const Sequence& sequence) const noexcept;
   /// How a sequence comes to be.
   enum class Origin : std::uint8_t { created, imported, forked };
   Status check_prefix_options(const SequenceOptions& options, Origin origin) const noexcept;
@@ -136,7 +148,10 @@ struct BlockTables::Impl {
   void count_salts(Explanation& explanation) const noexcept;
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   template <class Demands>
-  void tell_tokens(const Demands& demands) noexcept;
+  void tell_tokens(const Demands& demands) noexcept {
+    for (std::size_t i = 0; i < demands.size(); ++i) tell_tokens(demands.id(i), demands.values(i));
+  }
+  void tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept;
 
   // undo_append.cpp
   void settle() noexcept;

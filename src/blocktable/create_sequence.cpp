@@ -43,16 +43,20 @@ Status BlockTables::Impl::check_prefix_options(const SequenceOptions& options,
   return invalid_option(Option::extra_keys, std::ssize(options.extra_keys), 0, 0);
 }
 
+Result<SequenceId> BlockTables::Impl::insert_any(const SequenceOptions& options) {
+  return groups ? groups->insert(options, 0) : insert(options, 0);
+}
+
 /// The prefix is found before the sequence is made, so that a refusal changes nothing.
 Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& options) {
   if (Status s = check_prefix_options(options, Origin::created); !s) return s;
-  if (options.tokens.empty()) return insert(options, 0);
+  if (options.tokens.empty()) return insert_any(options);
   const std::int64_t most = options.max_length_tokens > 0 ? options.max_length_tokens : kMaxTokens;
   if (Status s = check_insert(options); !s) return s;
   const Result<PrefixMatch> found =
       find_prefix({options.tokens, options.salt, options.extra_keys}, 0, most);
   if (!found) return found.status();
-  const Result<SequenceId> id = insert(options, 0);
+  const Result<SequenceId> id = insert_any(options);
   if (!id) return id;
   if (Status s = take_prefix(*sequences.find(*id), options.tokens, *found); !s) {
     erase(*id, *sequences.find(*id));  // a block has as many references as one can have
@@ -63,8 +67,7 @@ Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& 
 }
 
 Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
-  if (impl_->groups) return impl_->groups->insert(options, 0);
-  return impl_->prefix == nullptr ? impl_->insert(options, 0) : impl_->create_with_prefix(options);
+  return impl_->prefix == nullptr ? impl_->insert_any(options) : impl_->create_with_prefix(options);
 }
 
 }  // namespace kvarena

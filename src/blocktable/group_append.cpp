@@ -87,6 +87,7 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
     if (wanted < 0) {
       return t.fail(index, invalid_argument(Resource::num_tokens, wanted, 0, t.max_append_tokens));
     }
+    if (Status e = check_values(its.values(i), wanted); !e) return t.fail(index, e);
     const std::int64_t length = s->length + wanted;
     if (length > s->max_length) return t.fail(index, too_long(id, length, s->max_length));
     t.num_new_tokens += wanted;
@@ -164,7 +165,10 @@ Status BlockTables::Impl::Groups::take_blocks(Urgency urgency) {
   const Result<std::int64_t> evicted = t.manager->allocate_each(
       std::span(demands.data(), num_demands), std::span(t.new_ids.data(), size_of_all),
       std::span(t.new_generations.data(), size_of_all), urgency);
-  if (evicted) return {};
+  if (evicted) {
+    note_evictions();
+    return {};
+  }
   const std::int64_t refused = t.manager->refused_demand();
   if (refused < 0) return evicted.status();
   const auto growth = static_cast<std::size_t>(growth_of_demand[static_cast<std::size_t>(refused)]);
@@ -289,6 +293,7 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
                  .num_changed_blocks = num_changed};
   }
   t.copies_ever += num_copies;
+  if (t.prefix != nullptr) t.tell_tokens(its);
   t.num_grown = its.size();
   t.is_undoable = t.can_undo;
   is_settled = false;
@@ -310,6 +315,11 @@ Result<AppendResult> BlockTables::Impl::Groups::append(std::span<const AppendDem
 
 Result<AppendResult> BlockTables::Impl::Groups::append_one_each(std::span<const SequenceId> ids) {
   return append(OneEach{ids}, Urgency::growth);
+}
+
+Result<AppendResult> BlockTables::Impl::Groups::append_one_each(
+    std::span<const SequenceId> ids, std::span<const std::int32_t> tokens) {
+  return append(OneKnownEach{{ids}, tokens}, Urgency::growth);
 }
 
 /// The sequence exists, and the capacity is within its maximum. Keeps what is known of the last

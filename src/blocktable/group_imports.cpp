@@ -56,7 +56,6 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
   const Result<SequenceId> id = insert(options, 0);
   if (!id) return id;
   Sequence& s = *t.sequences.find(*id);
-  const std::span<Table> its = tables_of(*id);
   std::array<HolderDemand, kMaxBlockGroups> wanted;
   std::size_t count = 0;
   for (std::size_t g = 0; g < size(); ++g) {
@@ -68,10 +67,11 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
   static_cast<void>(t.manager->allocate_each(  // the pages can be had
       std::span(wanted.data(), size()), std::span(t.new_ids.data(), count),
       std::span(t.new_generations.data(), count), urgency));
+  note_evictions();
   std::size_t next = 0;
   for (std::size_t g = 0; g < size(); ++g) {
     if (wanted[g].count == 0) continue;
-    Table& table = its[g];
+    Table& table = tables_of(*id)[g];
     table.first_held = static_cast<std::int32_t>(first[g]);
     table.tree.append_absent(t.pages, table.first_held);
     if (list[g].grows()) end_slots += first[g] * list[g].block_size;

@@ -30,7 +30,10 @@ SequenceInfo BlockTables::Impl::Groups::info(SequenceId id, const Sequence& s) c
                     .holder = s.holder,
                     .owner = t.owners[slot_of(id)],
                     .import_state = s.import_state,
-                    .cross_tokens = cross_tokens[slot_of(id)]};
+                    .cross_tokens = cross_tokens[slot_of(id)],
+                    .known_tokens = t.chain_of(id).known,
+                    .registered_blocks = t.chain_of(id).blocks,
+                    .published_blocks = t.chain_of(id).published};
   const std::span<const Table> its = tables_of(id);
   for (std::size_t g = 0; g < size(); ++g) {
     info.num_blocks += its[g].num_held();
@@ -304,7 +307,7 @@ Status BlockTables::Impl::Groups::check_invariants() const try {
   if (tokens != t.tokens || entries != t.entries) {
     return violated(Invariant::table_counts, Resource::num_tokens, 0, t.tokens, tokens);
   }
-  return {};
+  return t.check_prefix();
 } catch (const std::bad_alloc&) {
   return exhausted(Resource::host_memory, static_cast<std::uint64_t>(t.pages.num_pages()), 0);
 }

@@ -82,6 +82,7 @@ Result<SequenceId> BlockTables::Impl::Groups::fork(SequenceId parent_id, std::in
   t.tokens += length;
   place_tails(child);
   note_release(*id);
+  if (t.prefix != nullptr) t.fork_prefix(*t.sequences.find(parent_id), child);
   return id;
 }
 
@@ -93,6 +94,7 @@ Status BlockTables::Impl::Groups::destroy_many(std::span<const SequenceId> ids, 
   for (const SequenceId id : ids) {
     Sequence& s = *t.sequences.find(id);
     const std::span<Table> its = tables_of(id);
+    if (t.prefix != nullptr) t.prefix->end(t.prefix_owner(s));
     for (std::size_t g = size(); g-- > 0;) {
       if (Status status = release_tail(s.holder, its[g], g, 0, ticket); !status) return status;
     }
@@ -124,6 +126,7 @@ Status BlockTables::Impl::Groups::truncate(SequenceId id, std::int64_t length, T
   if (states && (cut > 0 || states->is_lost(s))) {
     if (Status status = states->cut(s, length, ticket); !status) return status;
   }
+  if (t.prefix != nullptr) t.prefix->cut(t.prefix_owner(s), length);
   for (std::size_t g = size(); g-- > 0;) {
     if (!list[g].grows()) continue;
     const std::int64_t keep = blocks_for(list[g], length);
@@ -155,6 +158,7 @@ Result<SequenceId> BlockTables::create_sequence_from(std::int64_t length,
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
     return too_long(kNoSequence, length, options.max_length_tokens);
   }
+  if (Status s = impl_->check_prefix_options(options, Impl::Origin::imported); !s) return s;
   return impl_->groups->create_from(length, groups, options);
 }
 

@@ -77,6 +77,7 @@ Status BlockTables::Impl::Groups::release_kept(SequenceId id, Ticket ticket) {
 void BlockTables::Impl::Groups::take_back_tokens(const Impl::Grown& its) {
   Sequence* s = t.sequences.find(its.id);
   if (s == nullptr || s->length <= its.old_length) return;
+  if (t.prefix != nullptr) t.prefix->cut(t.prefix_owner(*s), its.old_length, true);
   const std::span<Table> all = tables_of(its.id);
   for (std::size_t g = 0; g < size(); ++g) {
     if (!list[g].grows()) continue;

@@ -61,6 +61,10 @@ BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& op
       slots(static_cast<std::size_t>(options.max_append_tokens) * options.groups.size()),
       kept(table_growths.size()),
       view_entries(static_cast<std::size_t>(options.max_table_pages << kPageShift)) {
+  if (options.prefix_cache.is_on) {
+    registered = PrefixCache::registered_group(options.groups);
+    evicted_ids = LazyArray<BlockId>(static_cast<std::size_t>(t.manager->num_blocks()));
+  }
   const std::span<const BlockGroup> carved = t.manager->groups();
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     const TableGroup& spec = options.groups[g];
@@ -96,6 +100,8 @@ std::int64_t BlockTables::Impl::Groups::host_bytes(std::int64_t num_blocks,
          options.max_pins * groups * static_cast<std::int64_t>(sizeof(Table)) +
          options.max_append_tokens * groups * static_cast<std::int64_t>(sizeof(std::int64_t)) +
          (num_table_pages << kPageShift) * static_cast<std::int64_t>(sizeof(BlockId)) +
+         (options.prefix_cache.is_on ? num_blocks * static_cast<std::int64_t>(sizeof(BlockId))
+                                     : 0) +
          States::host_bytes(num_blocks, options);
 }
 

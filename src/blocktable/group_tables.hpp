@@ -91,6 +91,8 @@ struct BlockTables::Impl::Groups {
   Result<AppendResult> append(const Demands& demands, Urgency urgency);
   Result<AppendResult> append(std::span<const AppendDemand> demands, Urgency urgency);
   Result<AppendResult> append_one_each(std::span<const SequenceId> ids);
+  Result<AppendResult> append_one_each(std::span<const SequenceId> ids,
+                                       std::span<const std::int32_t> tokens);
   Status reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency);
 
   // ---- group_settle.cpp: the end of an append, and promises
@@ -108,6 +110,22 @@ struct BlockTables::Impl::Groups {
   Result<HolderId> pin(SequenceId id, const PinOptions& options);
   Status check_pin(const PinOptions& options) const noexcept;
   Status unpin(HolderId pin, Ticket ticket);
+
+  // ---- group_prefix.cpp: the prefix cache; only with one
+  void fit_prefix(PrefixMatch& found) const noexcept;
+  Status take_prefix(Sequence& s, const PrefixMatch& found);
+  void attach_companions(Sequence& s, std::int32_t before) noexcept;
+  void attach_state(const Sequence& s, std::int64_t length) noexcept;
+  void ask_for_states(Sequence& s, std::int64_t prompt, const PrefixMatch& found) noexcept;
+  void note_evictions() noexcept;
+  /// The table whose blocks the prefix cache registers.
+  Table& registered_table(SequenceId id) noexcept { return tables_of(id)[registered]; }
+  const Table& registered_table(SequenceId id) const noexcept { return tables_of(id)[registered]; }
+  /// The first block that a sequence of `length` > 0 tokens, all in whole blocks, needs in a group.
+  std::int64_t first_needed(const Group& group, std::int64_t length) const noexcept {
+    if (group.is_state) return length / list[registered].block_size - 1;
+    return oldest_needed(group.retention, length) / group.block_size;
+  }
 
   // ---- group_questions.cpp
   SequenceInfo info(SequenceId id, const Sequence& sequence) const;
@@ -254,6 +272,8 @@ struct BlockTables::Impl::Groups {
   std::int64_t end_slots = 0;            // of sequences: entries x block size, absent ones too
   std::int64_t num_growing = 0;          // groups that get a sequence's new tokens
   bool is_settled = true;                // no append waits for settle
+  std::size_t registered = 0;            // the group whose blocks the prefix cache registers
+  LazyArray<BlockId> evicted_ids;        // [num_blocks] with a prefix cache
 
   LazyArray<Grown> growths;
   LazyArray<TableGrowth> table_growths;  // [growths, groups]

@@ -26,8 +26,8 @@ std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_bloc
 }
 
 constexpr std::array<std::string_view, kNumPrefixStops> kStopNames = {
-    "capped",     "less_than_a_block", "never_seen",       "evicted",
-    "other_salt", "other_extra_key",   "not_yet_published"};
+    "capped",     "less_than_a_block", "never_seen",        "evicted",
+    "other_salt", "other_extra_key",   "not_yet_published", "other_group"};
 constexpr std::array<std::string_view, kNumPrefixRemovals> kRemovalNames = {
     "evicted", "parent_removed", "forgotten", "aborted", "lost", "over_cap"};
 
@@ -51,6 +51,20 @@ std::unique_ptr<GhostIndex> make_ghosts(const PrefixOptions& options, std::int64
   return std::make_unique<GhostIndex>(std::move(*made));
 }
 
+/// Tokens of a registered block.
+std::int64_t block_size_of(const BlockTablesOptions& options) noexcept {
+  if (options.groups.empty()) return options.block_size_tokens;
+  return options.groups[PrefixCache::registered_group(options.groups)].block_size_tokens;
+}
+
+std::unique_ptr<PrefixCompanions> make_companions(BlockManager& manager,
+                                                  std::span<const TableGroup> groups) {
+  if (groups.empty()) return nullptr;
+  std::vector<bool> is_state;
+  for (const TableGroup& group : groups) is_state.push_back(group.kind == PagedKind::state);
+  return std::make_unique<PrefixCompanions>(manager, std::move(is_state));
+}
+
 }  // namespace
 
 std::string_view name_of(PrefixStop stop) noexcept {
@@ -63,7 +77,42 @@ std::string_view name_of(PrefixRemoval removal) noexcept {
   return number < kRemovalNames.size() ? kRemovalNames[number] : "unknown_removal";
 }
 
-Status PrefixCache::prepare(PrefixOptions& options, const BlockManager& manager) noexcept {
+std::size_t PrefixCache::registered_group(std::span<const TableGroup> groups) noexcept {
+  const auto full =
+      std::ranges::find(groups, PagedKind::full, [](const TableGroup& g) { return g.kind; });
+  return full == groups.end() ? 0 : static_cast<std::size_t>(full - groups.begin());
+}
+
+/// What a cross group keeps depends on the encoder, not on the tokens before.
+Status PrefixCache::check_groups(const PrefixOptions& options,
+                                 std::span<const TableGroup> groups) noexcept {
+  if (groups.empty()) return {};
+  const TableGroup& registered = groups[registered_group(groups)];
+  const auto kind_of = [](const TableGroup& g) { return static_cast<std::uint64_t>(g.kind); };
+  if (registered.kind != PagedKind::full) {
+    return unsupported_option(Option::kind, kind_of(registered));
+  }
+  for (const TableGroup& group : groups) {
+    if (group.kind == PagedKind::cross) return unsupported_option(Option::kind, kind_of(group));
+    if (group.kind == PagedKind::state) continue;
+    if (group.block_size_tokens != registered.block_size_tokens) {
+      return unsupported_option(Option::block_size_tokens,
+                                static_cast<std::uint64_t>(group.block_size_tokens));
+    }
+  }
+  if (options.duplicates == DuplicateRule::share) {
+    return unsupported_option(Option::duplicates, static_cast<std::uint64_t>(options.duplicates));
+  }
+  if (options.max_accounts != 0) {
+    return unsupported_option(Option::max_accounts,
+                              static_cast<std::uint64_t>(options.max_accounts));
+  }
+  if (options.ghost_blocks == 0) return {};
+  return unsupported_option(Option::ghost_blocks, static_cast<std::uint64_t>(options.ghost_blocks));
+}
+
+Status PrefixCache::prepare(BlockTablesOptions& its, const BlockManager& manager) noexcept {
+  PrefixOptions& options = its.prefix_cache;
   if (!options.is_on) return {};
   if (Status s = check_option(Option::max_extra_keys, options.max_extra_keys, 0,
                               PrefixOptions::kMostExtraKeys);
@@ -94,7 +143,7 @@ Status PrefixCache::prepare(PrefixOptions& options, const BlockManager& manager)
       return s;
     }
   }
-  if (!manager.groups().empty()) return unsupported_option(Option::prefix_cache, 1);
+  if (Status s = check_groups(options, its.groups); !s) return s;
   if (options.hash_key[0] != 0 || options.hash_key[1] != 0) return {};
   const Result<std::array<std::uint64_t, 2>> key = draw_key();
   if (key) options.hash_key = *key;
@@ -105,11 +154,12 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
                                 const BlockTablesOptions& options) noexcept {
   const PrefixOptions& prefix = options.prefix_cache;
   if (!prefix.is_on) return 0;
+  const std::int64_t block_size = block_size_of(options);
   const std::int64_t of_sequence =
       static_cast<std::int64_t>(sizeof(PrefixChain)) +
-      options.block_size_tokens * static_cast<std::int64_t>(sizeof(std::int32_t)) +
+      block_size * static_cast<std::int64_t>(sizeof(std::int32_t)) +
       prefix.max_extra_keys * static_cast<std::int64_t>(sizeof(ExtraKey));
-  return PrefixIndex::bytes(num_blocks, options.block_size_tokens, prefix.max_extra_keys) +
+  return PrefixIndex::bytes(num_blocks, block_size, prefix.max_extra_keys) +
          2 * PrefixHistory::bytes(history_entries(prefix, num_blocks)) +
          num_births(num_blocks) * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
          SaltAccounts::bytes(num_blocks, prefix.max_accounts) +
@@ -117,16 +167,18 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
               ? 0
               : GhostIndex::host_bytes(ghost_options(prefix, num_blocks)) +
                     num_blocks * static_cast<std::int64_t>(sizeof(std::uint64_t))) +
-         options.max_sequences * of_sequence;
+         options.max_sequences * of_sequence +
+         (options.groups.empty() ? 0
+                                 : PrefixCompanions::bytes(num_blocks, std::ssize(options.groups)));
 }
 
 PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& options)
     : manager_(&manager),
       hash_(options.prefix_cache.hash_key),
-      block_size_(static_cast<std::size_t>(options.block_size_tokens)),
+      block_size_(static_cast<std::size_t>(block_size_of(options))),
       max_keys_(static_cast<std::size_t>(options.prefix_cache.max_extra_keys)),
       duplicates_(options.prefix_cache.duplicates),
-      index_(manager.num_blocks(), options.block_size_tokens, options.prefix_cache.max_extra_keys),
+      index_(manager.num_blocks(), block_size_of(options), options.prefix_cache.max_extra_keys),
       removed_(history_entries(options.prefix_cache, manager.num_blocks())),
       registered_(history_entries(options.prefix_cache, manager.num_blocks())),
       chains_(static_cast<std::size_t>(options.max_sequences)),
@@ -135,6 +187,7 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       birth_stride_(static_cast<std::size_t>(birth_stride(manager.num_blocks()))),
       born_(static_cast<std::size_t>(num_births(manager.num_blocks()))),
       accounts_(manager, options.prefix_cache.max_accounts),
+      companions_(make_companions(manager, options.groups)),
       ghosts_(make_ghosts(options.prefix_cache, manager.num_blocks())),
       ghost_ids_(ghosts_ == nullptr ? 0 : static_cast<std::size_t>(manager.num_blocks())),
       events_(options.prefix_cache.events) {}
@@ -178,6 +231,7 @@ void PrefixCache::remove_one(BlockId id, PrefixRemoval removal) noexcept {
     removed_.add(block.hash.high, stats_.removals << 8U | static_cast<std::uint64_t>(removal));
   }
   accounts_.leave(id);
+  if (companions_ != nullptr) companions_->drop(id);
   index_.erase(id);
 }
 
@@ -194,6 +248,7 @@ void PrefixCache::remove(BlockId id, PrefixRemoval removal) noexcept {
 
 void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
   for (const BlockId id : ids) {
+    if (companions_ != nullptr) companions_->evicted(id);
     if (index_.block(id).is_registered()) remove(id, PrefixRemoval::evicted);
   }
 }

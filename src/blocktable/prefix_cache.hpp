@@ -10,10 +10,12 @@
 /// rewritten (BlockManager::claims), so its registration outlives its sequences. When a block is
 /// unregistered, so is everything behind it, because nothing could match that any more.
 ///
-/// There is one PrefixIndex for each table group; pools without groups have one.
+/// With groups of layers, the blocks of one group are registered: the first whose layers keep all
+/// tokens. What the other groups keep for them are companions (prefix_companions.hpp).
 
 #include "blocktable/ghost_index.hpp"
 #include "blocktable/page_tree.hpp"
+#include "blocktable/prefix_companions.hpp"
 #include "blocktable/prefix_hash.hpp"
 #include "blocktable/prefix_history.hpp"
 #include "blocktable/prefix_index.hpp"
@@ -25,6 +27,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -63,7 +66,7 @@ struct PrefixRun {
   std::array<Hash128, PrefixHash::kBatch> roots;
 };
 
-/// The prefix cache of tables without groups.
+/// The prefix cache of some tables.
 class PrefixCache {
  public:
   /// A sequence as its tables know it.
@@ -71,13 +74,22 @@ class PrefixCache {
     std::uint32_t slot;
     Sequence& sequence;
     TablePages& pages;
+    PageTree& table;  ///< its blocks; with groups, those of the group that is registered
   };
 
   /// Makes a cache whose options `prepare` has returned.
   PrefixCache(BlockManager& manager, const BlockTablesOptions& options);
   /// Checks the options and draws a key if need be. Returns invalid_argument with the option, its
-  /// value and its range, unsupported (prefix_cache) for a pool with groups, or io_error.
-  static Status prepare(PrefixOptions& options, const BlockManager& manager) noexcept;
+  /// value and its range, what check_groups returns, or io_error.
+  static Status prepare(BlockTablesOptions& options, const BlockManager& manager) noexcept;
+  /// Checks whether tables with these groups can have such a cache. Returns unsupported (kind) for
+  /// a cross group and when no group is full, (block_size_tokens) for groups with tokens in blocks
+  /// of other sizes, and (duplicates, max_accounts, ghost_blocks) for what only tables without
+  /// groups have.
+  static Status check_groups(const PrefixOptions& options,
+                             std::span<const TableGroup> groups) noexcept;
+  /// The group whose blocks are registered: the first full one. 0 without groups.
+  static std::size_t registered_group(std::span<const TableGroup> groups) noexcept;
   static std::int64_t bytes(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept;
   Status check_keys(std::span<const ExtraKey> keys) const noexcept;
 
@@ -133,11 +145,18 @@ class PrefixCache {
   DuplicateRule duplicates() const noexcept { return duplicates_; }
   SaltAccounts& accounts() noexcept { return accounts_; }
   const SaltAccounts& accounts() const noexcept { return accounts_; }
+  /// Null without groups.
+  PrefixCompanions* companions() noexcept { return companions_.get(); }
+  /// Copies the blocks of a sequence's prefix from number `first` on, as its chain knows them:
+  /// kNoBlock for those that are not published. O(blocks of the chain behind `first`).
+  void copy_nodes(std::uint32_t slot, std::int32_t first, std::span<BlockId> out) const noexcept;
   /// The account of a sequence's salt, or SaltAccounts::kNone.
   std::int32_t account_of(std::uint32_t slot) const noexcept { return chains_[slot].account - 1; }
 
   // prefix_checks.cpp
-  Status check(const SequenceTable& sequences, const TablePages& pages) const;
+  /// `table_of` returns the registered group's table of a sequence.
+  Status check(const SequenceTable& sequences, const TablePages& pages,
+               const std::function<const PageTree&(const Sequence&)>& table_of) const;
 
  private:
   friend struct PrefixProbe;  // tests plant faults with it
@@ -200,7 +219,11 @@ class PrefixCache {
                PrefixMatch& match) const noexcept;
 
   Status check_hashes(std::vector<std::int32_t>& depths) const;
-  Status check_block(BlockId id, std::int32_t depth, const std::vector<const Sequence*>& by_slot,
+  struct Writer {
+    const Sequence* sequence = nullptr;
+    const PageTree* table = nullptr;
+  };
+  Status check_block(BlockId id, std::int32_t depth, const std::vector<Writer>& by_slot,
                      const TablePages& pages) const;
   Status check_chain(std::uint32_t slot, const Sequence& sequence,
                      const std::vector<std::int32_t>& depths) const;
@@ -217,12 +240,13 @@ class PrefixCache {
   LazyArray<std::int32_t> tails_;  // [slots, block_size]
   LazyArray<ExtraKey> keys_;       // [slots, max_extra_keys]
   PrefixStats stats_;
-  PrefixUse use_;                       // without the ghosts
-  std::size_t birth_stride_;            // of the blocks whose births are noted
-  LazyArray<std::uint32_t> born_;       // registrations when a block was registered
-  SaltAccounts accounts_;               // of some salts
-  std::unique_ptr<GhostIndex> ghosts_;  // null: none
-  LazyArray<std::uint64_t> ghost_ids_;  // of one query
+  PrefixUse use_;                                 // without the ghosts
+  std::size_t birth_stride_;                      // of the blocks whose births are noted
+  LazyArray<std::uint32_t> born_;                 // registrations when a block was registered
+  SaltAccounts accounts_;                         // of some salts
+  std::unique_ptr<PrefixCompanions> companions_;  // null: there are no groups
+  std::unique_ptr<GhostIndex> ghosts_;            // null: none
+  LazyArray<std::uint64_t> ghost_ids_;            // of one query
   PrefixEventSink events_;
   std::uint64_t events_told_ = 0;
   bool is_clearing_ = false;  // forget_all tells one event for all blocks

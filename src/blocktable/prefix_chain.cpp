@@ -47,7 +47,7 @@ void PrefixCache::rewind(std::uint32_t slot, std::int32_t blocks, const PrefixLi
 void PrefixCache::abort_written(const Owner& owner) noexcept {
   const PrefixChain& c = chains_[owner.slot];
   for (std::int32_t i = c.blocks; i-- > c.published;) {
-    const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), i);
+    const BlockId id = owner.table.id_at(std::as_const(owner.pages), i);
     if (is_written_by(owner.slot, id)) remove(id, PrefixRemoval::aborted);
   }
 }
@@ -122,7 +122,7 @@ bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
           : keys_in_block(keys_of(owner.slot), static_cast<std::size_t>(c.next_key), c.blocks);
   const Hash128 root = its.empty() ? c.root : hash_.root_with(c.root, its);
   const PrefixContent content{tokens, its, c.last, c.salt};
-  const BlockId own = owner.sequence.table.id_at(std::as_const(owner.pages), c.blocks);
+  const BlockId own = owner.table.id_at(std::as_const(owner.pages), c.blocks);
   BlockId block = index_.find(chain ^ root, content);
   if (block != kNoBlock && !is_alive(block)) {
     remove(block, PrefixRemoval::lost);
@@ -151,8 +151,8 @@ bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
 bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
                                  const PrefixContent& content) noexcept {
   const std::int32_t index = chains_[owner.slot].blocks;
-  const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), index);
-  const Generation generation = owner.sequence.table.generation_at(owner.pages, index);
+  const BlockId id = owner.table.id_at(std::as_const(owner.pages), index);
+  const Generation generation = owner.table.generation_at(owner.pages, index);
   if (index_.block(id).is_registered()) remove(id, PrefixRemoval::lost);
   if (accounts_.is_full(account_of(owner.slot))) keep_cap(account_of(owner.slot));
   if (!index_.is_current(content.parent)) return false;
@@ -206,7 +206,7 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
       std::min<std::int64_t>(c.blocks, length / static_cast<std::int64_t>(block_size_)));
   if (end <= c.published || !holds_together(owner)) return;
   for (std::int32_t i = c.published; i < end; ++i) {
-    const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), i);
+    const BlockId id = owner.table.id_at(std::as_const(owner.pages), i);
     if (!is_written_by(owner.slot, id)) continue;
     if (!is_alive(id)) {  // others set its content: what is behind it goes too
       remove(id, PrefixRemoval::lost);
@@ -238,8 +238,8 @@ void PrefixCache::share_equals(const Owner& owner, std::int32_t end) noexcept {
 /// Puts a registered block in the place of the sequence's own, when it is another and can be had.
 void PrefixCache::share_equal(const Owner& owner, std::int32_t index, BlockId block) noexcept {
   Sequence& s = owner.sequence;
-  BlockId& own = s.table.id_at(owner.pages, index);
-  Generation& own_generation = s.table.generation_at(owner.pages, index);
+  BlockId& own = owner.table.id_at(owner.pages, index);
+  Generation& own_generation = owner.table.generation_at(owner.pages, index);
   if (own == block || !index_.block(block).is_published()) return;
   const Generation generation = index_.block(block).generation;
   const std::span<const BlockId> ids(&block, 1);
@@ -289,7 +289,7 @@ void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublish
     const BlockId block = at.block;
     at = index_.parent_of(block);
     if (i == keep) std::copy_n(index_.tokens_of(block), in_tail, tail(owner.slot));
-    const bool is_own = owner.sequence.table.id_at(std::as_const(owner.pages), i) == block;
+    const bool is_own = owner.table.id_at(std::as_const(owner.pages), i) == block;
     const bool was_its_work = unpublishes && index_.block(block).writer() == owner.slot;
     if (is_own && (was_its_work || is_written_by(owner.slot, block))) {
       remove(block, PrefixRemoval::aborted);

@@ -83,8 +83,7 @@ Status PrefixCache::check_hashes(std::vector<std::int32_t>& depths) const {
 
 /// A block that is being written lies in its writer's table, at its place and behind what the
 /// writer has published.
-Status PrefixCache::check_block(BlockId id, std::int32_t depth,
-                                const std::vector<const Sequence*>& by_slot,
+Status PrefixCache::check_block(BlockId id, std::int32_t depth, const std::vector<Writer>& by_slot,
                                 const TablePages& pages) const {
   const PrefixBlock& block = index_.block(id);
   if (block.is_published()) {
@@ -94,11 +93,14 @@ Status PrefixCache::check_block(BlockId id, std::int32_t depth,
     return is_early ? violated(Invariant::prefix_blocks, id) : Status{};
   }
   const auto slot = static_cast<std::size_t>(block.writer());
-  const Sequence* writer = slot < by_slot.size() ? by_slot[slot] : nullptr;
+  const Writer none;
+  const Writer& writer = slot < by_slot.size() ? by_slot[slot] : none;
   const std::int32_t index = depth - 1;
-  if (writer == nullptr || index < chains_[slot].published || index >= chains_[slot].blocks ||
-      (std::int64_t{index} + 1) * static_cast<std::int64_t>(block_size_) > writer->length ||
-      writer->table.id_at(pages, index) != id) {
+  if (writer.sequence == nullptr || index < chains_[slot].published ||
+      index >= chains_[slot].blocks ||
+      (std::int64_t{index} + 1) * static_cast<std::int64_t>(block_size_) >
+          writer.sequence->length ||
+      writer.table->id_at(pages, index) != id) {
     return violated(Invariant::prefix_blocks, id, depth, block.writer());
   }
   return {};
@@ -124,25 +126,33 @@ Status PrefixCache::check_chain(std::uint32_t slot, const Sequence& sequence,
 
 /// Every evictable block is registered; a registered block has the content that its record says,
 /// or others have taken it.
-Status PrefixCache::check(const SequenceTable& sequences, const TablePages& pages) const {
+Status PrefixCache::check(const SequenceTable& sequences, const TablePages& pages,
+                          const std::function<const PageTree&(const Sequence&)>& table_of) const {
   std::vector<std::int32_t> depths;
   if (Status s = check_hashes(depths); !s) return s;
   if (Status s = accounts_.check(); !s) return s;
-  std::vector<const Sequence*> by_slot(chains_.size());
+  std::vector<Writer> by_slot(chains_.size());
   Status first;
   sequences.for_each([&](SequenceId id, const Sequence& s) {
     const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(id));
-    by_slot[slot] = &s;
+    by_slot[slot] = {&s, &table_of(s)};
     if (first) first = check_chain(slot, s, depths);
   });
   if (!first) return first;
+  if (companions_ != nullptr) {
+    const auto is_node = [this](BlockId id) {
+      return index_.block(id).is_registered() && index_.block(id).is_published();
+    };
+    if (Status s = companions_->check(is_node); !s) return s;
+  }
   std::int64_t registered = 0;
   std::int64_t published = 0;
   for (std::int32_t i = 0; i < index_.num_blocks(); ++i) {
     const BlockId id(i);
     const PrefixBlock& block = index_.block(id);
     const bool is_found = block.is_registered() && block.is_published() && is_alive(id);
-    if (manager_->state(id) == BlockState::evictable && !is_found) {
+    const bool may_be_other = companions_ != nullptr && !block.is_registered();
+    if (manager_->state(id) == BlockState::evictable && !is_found && !may_be_other) {
       return violated(Invariant::prefix_evictable, id);
     }
     if (!block.is_registered()) continue;

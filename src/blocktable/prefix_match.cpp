@@ -86,7 +86,7 @@ PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
     }
     break;
   }
-  match.tokens = match.blocks * size;
+  match.tokens = match.registered_tokens = match.blocks * size;
   return match;
 }
 
@@ -138,6 +138,19 @@ void PrefixCache::adopted(std::uint32_t slot, const PrefixMatch& found,
   rewind(slot, static_cast<std::int32_t>(ids.size()), index_.link_to(ids.back()));
   c.known = static_cast<std::int32_t>(found.tokens);
   c.published = c.blocks;
+}
+
+void PrefixCache::copy_nodes(std::uint32_t slot, std::int32_t first,
+                             std::span<BlockId> out) const noexcept {
+  std::ranges::fill(out, kNoBlock);
+  const PrefixChain& c = chains_[slot];
+  if (!index_.is_current(c.last)) return;
+  BlockId id = c.last.block;
+  for (std::int32_t i = c.blocks - 1; i >= first; --i) {
+    const auto place = static_cast<std::size_t>(i - first);
+    if (place < out.size() && index_.block(id).is_published()) out[place] = id;
+    id = index_.parent_of(id).block;
+  }
 }
 
 }  // namespace kvarena

@@ -2,6 +2,7 @@
 
 #include "base/range_checks.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -32,8 +33,19 @@ Result<PrefixMatch> BlockTables::match(const PrefixQuery& query) const {
   if (t.prefix == nullptr) return there_is_none();
   if (Status s = check_num_tokens(query.tokens, kMaxTokens); !s) return s;
   if (Status s = t.prefix->check_keys(query.extra_keys); !s) return s;
-  return t.prefix->match(query, std::span(impl_->new_ids.data(), impl_->new_ids.size()),
-                         std::span(impl_->new_generations.data(), impl_->new_generations.size()));
+  PrefixMatch found =
+      t.prefix->match(query, std::span(impl_->new_ids.data(), impl_->new_ids.size()),
+                      std::span(impl_->new_generations.data(), impl_->new_generations.size()));
+  if (t.groups) t.groups->fit_prefix(found);
+  return found;
+}
+
+PageTree& BlockTables::Impl::registered_tree(Sequence& s) noexcept {
+  return groups->registered_table(s.id).tree;
+}
+
+bool BlockTables::Impl::has_blocks(const Sequence& s) const noexcept {
+  return groups ? groups->num_held_by(s.id) != 0 : s.table.num_entries != 0;
 }
 
 /// Finds the prefix that a sequence is to begin with, and checks that it can be had. The blocks are
@@ -49,12 +61,15 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
                   query.tokens.size(),
                   static_cast<std::uint64_t>(max_length)};
   }
-  const PrefixMatch found =
-      prefix->match(query, std::span(new_ids.data(), new_ids.size()),
-                    std::span(new_generations.data(), new_generations.size()));
+  PrefixMatch found = prefix->match(query, std::span(new_ids.data(), new_ids.size()),
+                                    std::span(new_generations.data(), new_generations.size()));
   if (found.stop == PrefixStop::not_yet_published && prefix->duplicates() == DuplicateRule::wait) {
     return failed_precondition(Resource::content,
                                static_cast<std::uint64_t>(found.pending_block.value));
+  }
+  if (groups) {  // take_prefix checks the rest
+    groups->fit_prefix(found);
+    return found;
   }
   if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
   if (manager->stats().evictable == 0) return found;
@@ -72,7 +87,9 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t>
   const auto count = static_cast<std::size_t>(found.blocks);
   const std::span<const BlockId> ids(new_ids.data(), count);
   const std::span<const Generation> generations(new_generations.data(), count);
-  if (count != 0) {
+  if (count != 0 && groups) {
+    if (Status status = groups->take_prefix(s, found); !status) return status;
+  } else if (count != 0) {
     if (Status status = manager->retain(s.holder, ids, generations); !status) return status;
     s.table.append(pages, ids.data(), generations.data(), static_cast<std::int32_t>(count));
     entries += found.blocks;
@@ -83,6 +100,7 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t>
   }
   prefix->adopted(slot, found, ids);
   prefix->count_query(slot, its_tokens, found);
+  if (groups) groups->ask_for_states(s, std::ssize(its_tokens), found);
   return {};
 }
 
@@ -104,7 +122,7 @@ Result<PrefixMatch> BlockTables::adopt(SequenceId id, std::span<const std::int32
   Sequence* sequence = t.sequences.find(id);
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
   if (Status s = Impl::check_imported(id, *sequence); !s) return s;
-  if (sequence->length != 0 || sequence->table.num_entries != 0) {
+  if (sequence->length != 0 || t.has_blocks(*sequence)) {
     return failed_precondition(Resource::sequence, id.value);
   }
   if (Status s = check_num_tokens(tokens, kMaxTokens); !s) return s;
@@ -144,7 +162,10 @@ Status BlockTables::publish(SequenceId id, std::int64_t length) {
   if (length < -1 || length > sequence->length) {
     return invalid_argument(Resource::sequence_length, length, -1, sequence->length);
   }
-  t.prefix->publish(t.prefix_owner(*sequence), length == -1 ? sequence->length : length);
+  const PrefixCache::Owner owner = t.prefix_owner(*sequence);
+  const std::int32_t before = t.prefix->chain(owner.slot).published;
+  t.prefix->publish(owner, length == -1 ? sequence->length : length);
+  if (t.groups) t.groups->attach_companions(*sequence, before);
   return {};
 }
 

@@ -44,16 +44,30 @@ std::int64_t BlockTables::Impl::Groups::States::num_fresh(const Sequence& s, con
   return count;
 }
 
-std::int64_t BlockTables::Impl::Groups::States::next_mark(std::int64_t length) const noexcept {
-  return every == 0 ? Groups::kNever : (length / every + 1) * every;
+std::int64_t BlockTables::Impl::Groups::States::next_mark(SequenceId id,
+                                                          std::int64_t length) const noexcept {
+  std::int64_t next = every == 0 ? Groups::kNever : (length / every + 1) * every;
+  const Asked& its = asked[Groups::slot_of(id)];
+  for (const std::int64_t at : {its.prompt_end, its.branch}) {
+    if (at > length) next = std::min(next, at);
+  }
+  return next;
+}
+
+void BlockTables::Impl::Groups::States::ask(SequenceId id, std::int64_t prompt_end,
+                                            std::int64_t branch) noexcept {
+  asked[Groups::slot_of(id)] = {static_cast<std::int32_t>(prompt_end),
+                                static_cast<std::int32_t>(branch)};
 }
 
 /// Checkpoints inside a step that are none of the states that the sequence has after it.
-std::int64_t BlockTables::Impl::Groups::States::num_marks(const Of& of, std::int64_t length,
+std::int64_t BlockTables::Impl::Groups::States::num_marks(SequenceId id, const Of& of,
+                                                          std::int64_t length,
                                                           std::int64_t wanted) const noexcept {
-  if (every == 0) return 0;
   const std::int64_t last = length + wanted - std::min(wanted, of.rollback + 1);
-  return last / every - length / every;
+  std::int64_t count = 0;
+  for (std::int64_t at = next_mark(id, length); at <= last; at = next_mark(id, at)) ++count;
+  return count;
 }
 
 /// Tokens that a step can write over the only state, without a checkpoint inside.
@@ -63,7 +77,8 @@ std::int32_t BlockTables::Impl::Groups::States::room_of(const Sequence& s, const
   const Held& h = held_of(s.id, of);
   if (h.num_versions != 1 || h.num_marks != 0) return 0;
   if (versions_of(s.id, of)[0].length != length) return 0;
-  return static_cast<std::int32_t>(std::min<std::int64_t>(next_mark(length) - length, kNoLimit));
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(next_mark(s.id, length) - length, kNoLimit));
 }
 
 void BlockTables::Impl::Groups::States::begin_step() noexcept {
@@ -77,7 +92,7 @@ void BlockTables::Impl::Groups::States::take_marks(Sequence& s, std::int64_t wan
   std::int64_t num_blocks = 0;
   std::size_t count = 0;
   for (const Of& of : list) {
-    const std::int64_t blocks = num_marks(of, s.length, wanted) * of.parts;
+    const std::int64_t blocks = num_marks(s.id, of, s.length, wanted) * of.parts;
     if (blocks == 0) continue;
     const std::int64_t m = groups.list[of.group].blocks_per_page;
     const std::int64_t entries = table_of(s.id, of).tree.num_entries;
@@ -96,13 +111,14 @@ void BlockTables::Impl::Groups::States::take_marks(Sequence& s, std::int64_t wan
                                 std::span(t.new_generations.data(), size), Urgency::admission)) {
     return;
   }
+  groups.note_evictions();
   const BlockId* id = t.new_ids.data();
   const Generation* generation = t.new_generations.data();
   for (const Of& of : list) {
-    const std::int64_t marks = num_marks(of, s.length, wanted);
+    const std::int64_t marks = num_marks(s.id, of, s.length, wanted);
     Held& h = held_of(s.id, of);
     h.num_marks = static_cast<std::int32_t>(marks);
-    h.first_mark = static_cast<std::int32_t>(next_mark(s.length));
+    h.first_mark = static_cast<std::int32_t>(next_mark(s.id, s.length));
     groups.add_blocks(table_of(s.id, of), of.group, id, generation, marks * of.parts);
     id += marks * of.parts;
     generation += marks * of.parts;
@@ -182,9 +198,11 @@ void BlockTables::Impl::Groups::States::write_step(Sequence& s, const Of& of, st
   const std::int64_t num_states = std::min(wanted, of.rollback + 1);
   const std::int64_t num_fresh = table.tree.num_entries / of.parts - h.num_versions - h.num_marks;
   choose_targets(s, of, wanted, num_fresh);
+  std::int64_t at = h.first_mark;
   for (std::int64_t i = 0; i < h.num_marks; ++i) {
     const std::int64_t mark = (h.num_versions + num_fresh + i) * of.parts;
-    add_extra(of, output, table, h.first_mark + i * every - s.length - 1, mark);
+    add_extra(of, output, table, at - s.length - 1, mark);
+    at = next_mark(s.id, at);
   }
   for (std::int64_t i = 0; i + 1 < num_states; ++i) {
     const std::int64_t target = targets[static_cast<std::size_t>(i)] * of.parts;
@@ -259,19 +277,19 @@ std::span<const StateSlots> BlockTables::Impl::Groups::States::end_step(std::siz
 
 // ---- the end of a step -------------------------------------------------------------------------
 
-/// New states at multiples of the distance of checkpoints become checkpoints, then states that
-/// leave are released. The sequence has the references, so this cannot fail.
+/// New states where checkpoints are due become checkpoints, then states that leave are released.
+/// The sequence has the references, so this cannot fail.
 void BlockTables::Impl::Groups::States::settle(Sequence& s) noexcept {
-  if (every > 0) {
-    const Of& first = list.front();
-    const Held h = held_of(s.id, first);
-    for (std::int64_t i = 0; i < h.num_marks; ++i) {
-      keep_checkpoint(s, h.first_mark + i * every);
-    }
-    for (const Version& version : versions_of(s.id, first)) {
-      const bool is_new = version.was != version.length && version.length % every == 0;
-      if (is_new) keep_checkpoint(s, version.length);
-    }
+  const Of& first = list.front();
+  const Held marks = held_of(s.id, first);
+  std::int64_t at = marks.first_mark;
+  for (std::int64_t i = 0; i < marks.num_marks; ++i) {
+    keep_checkpoint(s, at);
+    at = next_mark(s.id, at);
+  }
+  for (const Version& version : versions_of(s.id, first)) {
+    const bool is_new = version.was != version.length;
+    if (is_new && is_mark(s.id, version.length)) keep_checkpoint(s, version.length);
   }
   for (const Of& of : list) {
     Held& h = held_of(s.id, of);
@@ -318,7 +336,7 @@ std::int64_t BlockTables::Impl::Groups::States::most_blocks(const Of& of) const 
 std::int64_t BlockTables::Impl::Groups::States::next_work(const Sequence& s) const noexcept {
   const bool each_step =
       std::ranges::any_of(list, [](const Of& of) { return of.keeps || of.rollback > 0; });
-  return each_step || !groups.is_settled ? 0 : next_mark(s.length);
+  return each_step || !groups.is_settled ? 0 : next_mark(s.id, s.length);
 }
 
 }  // namespace kvarena

@@ -47,6 +47,7 @@ void BlockTables::Impl::Groups::States::keep_checkpoint(Sequence& s, std::int64_
     }
   }
   s.claims_seen = 0;  // the next step must not write over them
+  if (t.prefix != nullptr) groups.attach_state(s, length);
 }
 
 Result<std::int64_t> BlockTables::Impl::Groups::States::lengths_of(

@@ -150,8 +150,10 @@ Status BlockTables::Impl::Groups::States::take_checkpoint(Sequence& s, std::int6
 Status BlockTables::Impl::Groups::States::drop_after(Sequence& s, const Of& of, std::int64_t length,
                                                      Ticket ticket) {
   Held& h = held_of(s.id, of);
-  std::int64_t marks = h.num_marks;
-  while (marks > 0 && h.first_mark + (marks - 1) * every > length) --marks;
+  std::int64_t marks = 0;
+  for (std::int64_t at = h.first_mark; marks < h.num_marks && at <= length; ++marks) {
+    at = next_mark(s.id, at);
+  }
   if (marks < h.num_marks) {
     const std::int64_t first = (h.num_versions + marks) * of.parts;
     if (Status e = erase(s, of, first, (h.num_marks - marks) * of.parts, ticket); !e) return e;

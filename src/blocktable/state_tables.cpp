@@ -91,7 +91,8 @@ std::int64_t BlockTables::Impl::Groups::States::host_bytes(
       sizes.versions * static_cast<std::int64_t>(sizeof(Version)) +
       sizes.parts * static_cast<std::int64_t>(sizeof(std::int32_t) + sizeof(BlockCopy) +
                                               sizeof(std::int32_t));
-  return options.max_sequences * of_sequence + sizes.outputs +
+  return options.max_sequences * (of_sequence + static_cast<std::int64_t>(sizeof(Asked))) +
+         sizes.outputs +
          (sizes.most_rollback + 1) * static_cast<std::int64_t>(sizeof(std::int64_t)) +
          CheckpointList::bytes(num_records(num_blocks, sizes.parts), options.max_sequences,
                                sizes.parts);
@@ -101,6 +102,7 @@ BlockTables::Impl::Groups::States::States(Groups& its_groups, const BlockTablesO
     : groups(its_groups),
       t(its_groups.t),
       every(options.checkpoint_every_tokens),
+      asked(static_cast<std::size_t>(options.max_sequences)),
       checkpoints(num_records(its_groups.t.manager->num_blocks(), sizes_of(options).parts),
                   options.max_sequences, sizes_of(options).parts) {
   const StateSizes sizes = sizes_of(options);
@@ -151,6 +153,7 @@ void BlockTables::Impl::Groups::States::begin(SequenceId id) noexcept {
     std::fill_n(present_of(id, of), of.parts, kNoBlock.value);
   }
   checkpoints.begin(Groups::slot_of(id));
+  asked[Groups::slot_of(id)] = {};
 }
 
 std::optional<std::int64_t> BlockTables::Impl::Groups::States::entry_of(
@@ -166,10 +169,12 @@ std::optional<std::int64_t> BlockTables::Impl::Groups::States::entry_with_marks(
     SequenceId id, const Of& of, std::int64_t length) const noexcept {
   if (const auto entry = entry_of(id, of, length)) return entry;
   const Held& h = held_of(id, of);
-  if (h.num_marks == 0 || length < h.first_mark || length % every != 0) return std::nullopt;
-  const std::int64_t mark = (length - h.first_mark) / every;
-  if (mark >= h.num_marks) return std::nullopt;
-  return (h.num_versions + mark) * of.parts;
+  std::int64_t mark = h.first_mark;
+  for (std::int64_t i = 0; i < h.num_marks && mark <= length; ++i) {
+    if (mark == length) return (h.num_versions + i) * of.parts;
+    mark = next_mark(id, mark);
+  }
+  return std::nullopt;
 }
 
 bool BlockTables::Impl::Groups::States::has_all(SequenceId id, std::int64_t length) const noexcept {

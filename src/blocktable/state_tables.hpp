@@ -45,7 +45,7 @@ struct BlockTables::Impl::Groups::States {
   struct Held {
     std::int32_t num_versions = 0;
     std::int32_t num_marks = 0;
-    std::int32_t first_mark = 0;  ///< its length; the next ones follow at multiples
+    std::int32_t first_mark = 0;  ///< its length; next_mark has the others
   };
   /// What a step hands out in one group.
   struct Output {
@@ -168,14 +168,21 @@ struct BlockTables::Impl::Groups::States {
   bool is_sole(const Table& table, const Of& of, std::int64_t version) const noexcept;
   bool is_rewritten(const Sequence& s, const Of& of, std::int64_t version,
                     std::int64_t after) const noexcept;
-  std::int64_t num_marks(const Of& of, std::int64_t length, std::int64_t wanted) const noexcept;
+  std::int64_t num_marks(SequenceId id, const Of& of, std::int64_t length,
+                         std::int64_t wanted) const noexcept;
   BlockId table_id_at(const Of& of, const Table& table, std::int64_t entry) const noexcept;
   void write_slots(const Of& of, const Table& table, std::int64_t first_entry,
                    std::int32_t* out) const noexcept;
   void add_extra(const Of& of, Output& output, const Table& table, std::int64_t token,
                  std::int64_t first_entry) noexcept;
   std::int32_t room_of(const Sequence& s, const Of& of, std::int64_t length) const noexcept;
-  std::int64_t next_mark(std::int64_t length) const noexcept;
+  /// Returns the next length behind `length` at which a sequence is to have a checkpoint.
+  std::int64_t next_mark(SequenceId id, std::int64_t length) const noexcept;
+  bool is_mark(SequenceId id, std::int64_t length) const noexcept {
+    return length > 0 && next_mark(id, length - 1) == length;
+  }
+  /// Asks for checkpoints at the end of a sequence's prompt and where others leave it.
+  void ask(SequenceId id, std::int64_t prompt_end, std::int64_t branch) noexcept;
   void choose_targets(const Sequence& s, const Of& of, std::int64_t wanted,
                       std::int64_t num_fresh) noexcept;
   void copy_present(const Of& of, const Table& table, std::optional<std::int64_t> from,
@@ -188,7 +195,14 @@ struct BlockTables::Impl::Groups::States {
 
   Groups& groups;
   Impl& t;
-  std::int64_t every;  // checkpoint_every_tokens; 0: none
+  /// Lengths at which a sequence's prompt asks for checkpoints; 0: none.
+  struct Asked {
+    std::int32_t prompt_end = 0;
+    std::int32_t branch = 0;
+  };
+
+  std::int64_t every;      // checkpoint_every_tokens; 0: none
+  LazyArray<Asked> asked;  // [max_sequences]
   std::vector<Of> list;
   std::int64_t parts_of_all = 0;    // blocks of a checkpoint
   std::size_t max_versions = 0;     // of a sequence, in all groups

@@ -27,7 +27,6 @@ Status check_prefix(const KvCacheOptions& o) noexcept {
     return unsupported_option(Option::eviction, static_cast<std::uint64_t>(o.eviction));
   }
   if (!o.prefix_cache.is_on) return {};
-  if (!o.groups.empty()) return unsupported_option(Option::prefix_cache, 1);
   if (Status s = check_each({
           {Option::max_extra_keys, o.prefix_cache.max_extra_keys, 0, PrefixOptions::kMostExtraKeys},
           {Option::history_entries, o.prefix_cache.history_entries, 0, kMaxTokens},

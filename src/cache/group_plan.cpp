@@ -1,6 +1,7 @@
 #include "cache/group_plan.hpp"
 
 #include "base/range_checks.hpp"
+#include "blocktable/prefix_cache.hpp"
 #include "blocktable/state_extras.hpp"
 #include "cache/backend_sizes.hpp"
 #include "kvarena/attention/attention.hpp"
@@ -79,6 +80,9 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
                            .num_parts = states.blocks.num_parts,
                            .mode = states.mode,
                            .keeps_for_undo = states.keeps_for_undo});
+  }
+  if (options.prefix_cache.is_on) {
+    if (Status e = PrefixCache::check_groups(options.prefix_cache, plan.tables); !e) return e;
   }
   return plan;
 }

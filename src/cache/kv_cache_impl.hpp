@@ -38,6 +38,12 @@ struct KvCache::Impl {
         serials(static_cast<std::size_t>(its_options.steps_in_flight)),
         written_in(static_cast<std::size_t>(arena.num_layers())) {
     options.name = manager.name();  // a copy that lives as long as the cache
+    const GroupLayout* const groups = arena.groups();
+    for (std::int32_t layer = 0; layer < arena.num_layers(); ++layer) {
+      const bool has_own =
+          groups == nullptr || (groups->has_layer(layer) && groups->owner_of(layer) == layer);
+      num_owners += has_own ? 1 : 0;
+    }
   }
   ~Impl();
 
@@ -140,6 +146,7 @@ struct KvCache::Impl {
   std::optional<TokensInFlight> in_flight;  // the same
   std::uint64_t looked_at = 0;              // steps whose work has completed, or was found lost
   std::uint64_t failures_before = 0;        // that were taken of the stream before this batch
+  std::int32_t num_owners = 0;              // layers with K and V of their own
   std::int32_t num_written = 0;             // layers whose K and V this batch has written
   bool wrote_some = false;  // whether write_kv was called for one, or K and V were declared
 };

@@ -20,7 +20,9 @@ void KvCache::Impl::note_tokens(std::span<const AppendDemand> demands,
     const std::int64_t after = appended.rows[i].length_tokens;
     const std::int64_t before = after - demands[i].num_tokens;
     bool is_whole = may_share && after / size > before / size;
-    if (!copies.empty() && before % size != 0) {
+    if (arena.groups() != nullptr) {  // copies have the ids of their tables: each may be its own
+      is_whole = is_whole || !copies.empty();
+    } else if (!copies.empty() && before % size != 0) {
       const BlockId block = tables->lookup(id, before / size).value();
       is_whole = is_whole || std::any_of(copies.begin(), copies.end(),
                                          [&](const BlockCopy& c) { return c.target == block; });

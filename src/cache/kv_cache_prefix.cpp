@@ -19,8 +19,7 @@ void KvCache::Impl::note_prefix(SequenceId sequence) noexcept {
 /// Publishes what the step has filled, unless it left K and V of a layer unwritten.
 void KvCache::Impl::settle_tokens() noexcept {
   if (!told) return;
-  const bool is_written =
-      phase == StepPhase::replaying || !wrote_some || num_written == arena.num_layers();
+  const bool is_written = phase == StepPhase::replaying || !wrote_some || num_written == num_owners;
   if (is_written) {
     told->publish(*tables);
   } else {

@@ -255,9 +255,11 @@ Status KvCache::attend(const AttendArgs& given) {
 Status KvCache::Impl::close_step() {
   if (Status status = ring->mark(slot_index(), stream); !status) return status;
   if (phase == StepPhase::replaying) backend->end_replay();
-  tables->settle_append();
+  const bool has_groups = arena.groups() != nullptr;
+  if (!has_groups) tables->settle_append();
   notice_lost_steps(step + 1);
   settle_tokens();
+  if (has_groups) tables->settle_append();  // windows give up blocks that are published now
   phase = StepPhase::between;
   ++step;
   publish();

@@ -13,7 +13,7 @@ void StepTokens::note(std::span<const AppendDemand> demands,
                       const AppendResult& appended) noexcept {
   rows_.clear();
   for (std::size_t i = 0; i < demands.size(); ++i) {
-    if (demands[i].tokens.empty()) continue;
+    if (demands[i].num_tokens == 0) continue;
     const std::int32_t after = appended.rows[i].length_tokens;
     rows_.push_back({demands[i].sequence, after - demands[i].num_tokens, after});
   }
@@ -33,7 +33,7 @@ void StepTokens::withdraw(BlockTables& tables) noexcept {
     const Result<SequenceInfo> info = tables.info(row.sequence);
     if (!info) continue;
     const std::int64_t keep = std::min<std::int64_t>(row.before, info->length_tokens);
-    static_cast<void>(tables.withdraw_tokens(row.sequence, keep));
+    static_cast<void>(tables.distrust_tokens(row.sequence, keep));
   }
   rows_.clear();
 }

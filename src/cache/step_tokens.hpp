@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `StepTokens`: the rows of a step whose tokens the prefix cache was told. When the step ends,
-/// their blocks are published, or taken back when K and V were not written. All memory is allocated
-/// at construction. One thread at a time.
+/// `StepTokens`: the rows of a step, for the prefix cache. When the step ends, the blocks of tokens
+/// that were told are published. When K and V were not written, they are taken back, and nobody can
+/// tell them later. All memory is allocated at construction. One thread at a time.
 
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace kvarena {
 
-/// The told rows of the current step.
+/// The rows of the current step.
 class StepTokens {
  public:
   /// Makes a list for at most `max_rows` rows. Throws std::bad_alloc.
@@ -23,7 +23,7 @@ class StepTokens {
   void note(std::span<const AppendDemand> demands, const AppendResult& appended) noexcept;
   /// Publishes the blocks that the rows have filled. O(rows + blocks).
   void publish(BlockTables& tables) noexcept;
-  /// Takes back what was told, because K and V were not written. O(rows + blocks).
+  /// Distrusts the tokens of the rows, because K and V were not written. O(rows + blocks).
   void withdraw(BlockTables& tables) noexcept;
   /// Forgets the rows: the append was undone.
   void clear() noexcept { rows_.clear(); }

@@ -23,6 +23,7 @@ kvarena_prefix to_c(const PrefixMatch& match) noexcept {
   result.pending_block = match.pending_block.value;
   result.stop = static_cast<std::int32_t>(match.stop);
   result.removal = static_cast<std::int32_t>(match.removal);
+  result.registered_tokens = match.registered_tokens;
   return result;
 }
 

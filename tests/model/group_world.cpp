@@ -19,6 +19,40 @@ struct TablesAccess {
 template struct TablesAccess<&BlockTables::impl_>;
 
 }  // namespace
+}  // namespace kvarena::model
+
+namespace kvarena {
+
+/// Gives a node the companion of another one.
+struct CompanionProbe {
+  static void swap_two(PrefixCompanions& its, std::mt19937_64& random) {
+    const auto groups = its.is_state_.size();
+    std::vector<BlockId> nodes;
+    const std::size_t g = random() % groups;
+    for (std::size_t i = 0; i < its.records_.size(); ++i) {
+      const BlockId id(static_cast<std::int32_t>(i));
+      if (its.has(id, g)) nodes.push_back(id);
+    }
+    if (nodes.size() < 2) return;
+    std::shuffle(nodes.begin(), nodes.end(), random);
+    std::swap(its.first(nodes[0], g), its.first(nodes[1], g));
+    for (const BlockId node : {nodes[0], nodes[1]}) {
+      for (std::int32_t i = its.first(node, g); i != 0;) {
+        auto& record = its.records_[PrefixCompanions::place(BlockId(i - 1))];
+        record.node = node.value + 1;
+        i = record.next;
+      }
+    }
+  }
+};
+
+}  // namespace kvarena
+
+namespace kvarena::model {
+
+void GroupWorld::plant_in_companions() {
+  CompanionProbe::swap_two(*parts_of(*tables_).prefix->companions(), random_);
+}
 
 GroupWorld::GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant plant)
     : game_(game), groups_(game.groups), random_(seed) {
@@ -44,7 +78,8 @@ GroupWorld::GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant pla
                                       .max_append_tokens = 1024,
                                       .can_undo = game.can_undo,
                                       .groups = groups_,
-                                      .checkpoint_every_tokens = game.checkpoint_every})
+                                      .checkpoint_every_tokens = game.checkpoint_every,
+                                      .prefix_cache = {.is_on = game.has_prefix_cache}})
           .value());
   arena_.assign(static_cast<std::size_t>(game.num_pages * game.page_units), 0);
   auto& books = parts_of(*tables_).groups;
@@ -110,6 +145,7 @@ void GroupWorld::operate() {
   const bool has_room = std::ssize(lives_) < game_.max_sequences;
   if (lives_.empty() || (has_room && random(16) == 0)) {
     const std::uint64_t kind = random(8);
+    if (game_.has_prefix_cache && kind > 1) return begin_with_prefix();
     if (kind == 0) return import();
     return kind == 1 && !lives_.empty() ? begin_from() : begin();
   }
@@ -120,7 +156,7 @@ void GroupWorld::operate() {
     case 3: return cut();
     case 4: return reserve();
     case 5: return promise();
-    case 6: return publish();
+    case 6: return game_.has_prefix_cache ? operate_prefix() : publish();
     case 7: return pin();
     case 8: return unpin();
     case 9: return checkpoint();
@@ -130,7 +166,7 @@ void GroupWorld::operate() {
 
 // ---- lives -------------------------------------------------------------------------------------
 
-void GroupWorld::begin() {
+GroupWorld::Life GroupWorld::new_life() {
   Life life;
   for (const TableGroup& group : groups_) {
     if (group.kind != PagedKind::cross) continue;
@@ -139,6 +175,11 @@ void GroupWorld::begin() {
   }
   life.encoder = next_token_++;
   life.states.resize(groups_.size());
+  return life;
+}
+
+void GroupWorld::begin() {
+  Life life = new_life();
   life.id = tables_->create_sequence({.cross_tokens = life.cross_tokens}).value();
   lives_.push_back(std::move(life));
 }
@@ -173,14 +214,15 @@ void GroupWorld::begin_from() {
     }
     blocks[g] = {first, ids[g], generations[g]};
   }
-  const auto made =
-      tables_->create_sequence_from(length, blocks, {.cross_tokens = from.cross_tokens});
+  const auto made = tables_->create_sequence_from(
+      length, blocks, {.cross_tokens = from.cross_tokens, .salt = from.salt});
   if (!made && made.status().resource == Resource::page) return;  // a checkpoint, promised
   if (!made) return fail("create_sequence_from: " + describe(made.status()));
   Life life = from;
   life.id = *made;
   life.encoder = next_token_++;
   life.has_encoder = false;
+  life.script.clear();
   note_cut(life, length, true);
   if (tables_->info(*made)->num_blocks != 0) ++outcomes_["began from blocks"];
   lives_.push_back(std::move(life));
@@ -242,6 +284,7 @@ void GroupWorld::fork() {
   ++outcomes_["forked"];
   Life life = lives_[parent];
   life.id = *child;
+  life.script.clear();
   note_cut(life, length, true);
   if (tables_->info(*child)->cross_tokens != life.cross_tokens) fail("encoder of a fork");
   lives_.push_back(std::move(life));
@@ -267,12 +310,15 @@ void GroupWorld::cut() {
     return fail("cut at " + std::to_string(length) + ", can be had at " + std::to_string(longest));
   }
   ++outcomes_[status ? "cut" : "cut refused"];
-  if (status) note_cut(life, length, false);
+  if (!status) return;
+  note_cut(life, length, false);
+  life.script.clear();
 }
 
 void GroupWorld::end() {
   const std::size_t which = any();
   const Ticket ticket = random(4) == 0 ? manager_->open_ticket().value() : kNoTicket;
+  keep_script(lives_[which]);
   expect(tables_->destroy(lives_[which].id, ticket), "destroy");
   if (ticket != kNoTicket) expect(manager_->retire(ticket), "retire");
   lives_.erase(lives_.begin() + static_cast<std::ptrdiff_t>(which));
@@ -309,32 +355,6 @@ void GroupWorld::publish() {
   }
 }
 
-void GroupWorld::pin() {
-  const Life& life = lives_[any()];
-  const auto held = tables_->pin(life.id);
-  if (!held) {
-    if (held.status().resource != Resource::holder) fail("pin: " + describe(held.status()));
-    return;
-  }
-  Pinned pinned{*held, life, {}};
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    pinned.slots.emplace_back();
-    for (std::int64_t i = 0; i < std::ssize(life.tokens); ++i) {
-      if (groups_[g].kind == PagedKind::cross || is_state(g)) break;
-      pinned.slots[g].push_back(tables_->slot_of(life.id, i, static_cast<std::int32_t>(g)).value());
-    }
-  }
-  ++outcomes_["pinned"];
-  pins_.push_back(std::move(pinned));
-}
-
-void GroupWorld::unpin() {
-  if (pins_.empty()) return;
-  check_pins();
-  expect(tables_->unpin(pins_.back().holder), "unpin");
-  pins_.pop_back();
-}
-
 // ---- steps -------------------------------------------------------------------------------------
 
 void GroupWorld::append() {
@@ -362,6 +382,14 @@ void GroupWorld::append() {
   }
   tables_->settle_append();
   if (rows.empty()) return;
+  std::vector<std::vector<std::uint64_t>> names(rows.size());
+  std::vector<std::vector<std::int32_t>> values(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    tell_names(lives_[rows[i]], demands[i].num_tokens, names[i]);
+    if (!game_.has_prefix_cache || random(16) == 0) continue;
+    values[i] = told(names[i]);
+    demands[i].tokens = values[i];
+  }
   const auto result = tables_->append(demands);
   if (!result) {
     const Status status = result.status();
@@ -385,7 +413,7 @@ void GroupWorld::append() {
     unsettled_.push_back(lives_[row].id);
     unsettled_from_.push_back(std::ssize(lives_[row].tokens));
   }
-  if (writes) write(rows, demands, *result);
+  if (writes) write(rows, demands, names, *result);
   if (undoes) {
     expect(tables_->undo_append(writes), "undo");
     for (std::size_t i = 0; i < lives_.size(); ++i) {
@@ -394,8 +422,10 @@ void GroupWorld::append() {
     unsettled_.clear();
     ++outcomes_["undone"];
   } else {
-    for (const std::size_t row : rows)
+    for (const std::size_t row : rows) {
       check(lives_[row], std::ssize(before[row].tokens), "in a step");
+      if (game_.has_prefix_cache && random(8) != 0) publish_tokens(lives_[row]);
+    }
   }
   if (random(2) == 0) {
     tables_->settle_append();
@@ -405,6 +435,7 @@ void GroupWorld::append() {
 
 /// Carries out the copies of a step, then writes its tokens.
 void GroupWorld::write(std::vector<std::size_t>& rows, const std::vector<AppendDemand>& demands,
+                       const std::vector<std::vector<std::uint64_t>>& names,
                        const AppendResult& result) {
   poison_states(result);
   for (std::size_t i = 0; i < result.copies.size(); ++i) {
@@ -425,7 +456,8 @@ void GroupWorld::write(std::vector<std::size_t>& rows, const std::vector<AppendD
   for (std::size_t r = 0; r < rows.size(); ++r) {
     Life& life = lives_[rows[r]];
     for (std::int32_t i = 0; i < demands[r].num_tokens; ++i, ++next) {
-      life.tokens.push_back(next_token_++);
+      life.tokens.push_back(names[r][static_cast<std::size_t>(i)]);
+      if (!life.script.empty()) life.script.erase(life.script.begin());
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         const std::int64_t slot = result.slots[g * per_group + next];
         if (groups_[g].kind == PagedKind::cross || is_state(g)) {

@@ -6,6 +6,10 @@
 /// must be found where the tables say. Groups lie in the same bytes, so a page that two of them use
 /// at once shows. Groups of states have a recurrence: a step finds the state of exactly the tokens
 /// before it, whatever was forked, cut, undone or kept as a checkpoint.
+///
+/// A token is named once and for all tokens before it, so its name says what every group keeps for
+/// it. With a prefix cache, new sequences have tokens that were there before: what they begin with
+/// must be found where the tables say, as if they had written it themselves.
 
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -31,6 +35,7 @@ struct GroupGame {
   std::int64_t longest = 600;
   bool can_undo = true;
   std::int64_t checkpoint_every = 0;
+  bool has_prefix_cache = false;
 };
 
 /// A fault to plant.
@@ -40,6 +45,7 @@ enum class GroupPlant {
   state_copy_lost,       // a copy or clearing of a state is not made
   checkpoint_rewritten,  // a checkpoint has no claim on its blocks
   state_not_kept,        // an undo finds a state written over
+  companion_of_another,  // a hit finds what another node has in a group
 };
 
 /// Plays random operations. The first broken promise ends the game and is returned.
@@ -64,6 +70,14 @@ class GroupWorld {
     std::set<std::int64_t> checkpoints;          // lengths at which there may be one
     std::vector<std::set<std::int64_t>> states;  // by group: lengths of the states held
     bool is_lost = false;                        // its present state
+    std::uint64_t salt = 0;
+    std::vector<std::uint64_t> script;  // the tokens that come next; then new ones
+    std::vector<std::int64_t> asked;    // lengths at which its prompt asks for checkpoints
+  };
+  /// Tokens that a sequence had.
+  struct Script {
+    std::uint64_t salt = 0;
+    std::vector<std::uint64_t> tokens;
   };
   struct Pinned {
     HolderId holder;
@@ -73,11 +87,12 @@ class GroupWorld {
 
   void operate();
   void begin();
+  Life new_life();
   void begin_from();
   void import();
   void append();
   void write(std::vector<std::size_t>& rows, const std::vector<AppendDemand>& demands,
-             const AppendResult& result);
+             const std::vector<std::vector<std::uint64_t>>& names, const AppendResult& result);
   void undo(const std::vector<std::size_t>& rows, std::vector<Life> before);
   void fork();
   void cut();
@@ -92,6 +107,18 @@ class GroupWorld {
   void check_pins();
   std::int64_t brute_restorable(const Life& life, std::int64_t length);
   void write_cross(Life& life);
+
+  // group_world_prefix.cpp
+  void operate_prefix();
+  void begin_with_prefix();
+  void adopt_again();
+  void note_asked(Life& life, std::int64_t prompt);
+  void note_found(Life& life, const std::vector<std::uint64_t>& wanted, std::uint64_t salt);
+  void keep_script(const Life& life);
+  void tell_names(const Life& life, std::int64_t count, std::vector<std::uint64_t>& names);
+  void publish_tokens(const Life& life);
+  void plant_in_companions();
+  static std::vector<std::int32_t> told(const std::vector<std::uint64_t>& names);
 
   // group_world_states.cpp
   bool is_state(std::size_t group) const { return groups_[group].kind == PagedKind::state; }
@@ -134,6 +161,7 @@ class GroupWorld {
   std::vector<std::uint64_t> arena_;
   std::vector<Life> lives_;
   std::vector<Pinned> pins_;
+  std::vector<Script> scripts_;
   std::map<std::string, std::int64_t> outcomes_;
   std::optional<std::string> wrong_;
   std::uint64_t next_token_ = 1;

@@ -1,4 +1,4 @@
-// What a GroupWorld expects to find in memory.
+// What a GroupWorld expects to find in memory, and pins.
 
 #include "model/group_world.hpp"
 
@@ -79,6 +79,32 @@ void GroupWorld::check_pins() {
       if (is_state(g)) check_pinned_state(pinned, g);
     }
   }
+}
+
+void GroupWorld::pin() {
+  const Life& life = lives_[any()];
+  const auto held = tables_->pin(life.id);
+  if (!held) {
+    if (held.status().resource != Resource::holder) fail("pin: " + describe(held.status()));
+    return;
+  }
+  Pinned pinned{*held, life, {}};
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    pinned.slots.emplace_back();
+    for (std::int64_t i = 0; i < std::ssize(life.tokens); ++i) {
+      if (groups_[g].kind == PagedKind::cross || is_state(g)) break;
+      pinned.slots[g].push_back(tables_->slot_of(life.id, i, static_cast<std::int32_t>(g)).value());
+    }
+  }
+  ++outcomes_["pinned"];
+  pins_.push_back(std::move(pinned));
+}
+
+void GroupWorld::unpin() {
+  if (pins_.empty()) return;
+  check_pins();
+  expect(tables_->unpin(pins_.back().holder), "unpin");
+  pins_.pop_back();
 }
 
 }  // namespace kvarena::model

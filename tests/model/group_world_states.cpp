@@ -165,6 +165,9 @@ void GroupWorld::note_settled() {
       for (std::int64_t n = every; every > 0 && n <= now; n += every) {
         if (n > unsettled_from_[i]) life.checkpoints.insert(n);
       }
+      for (const std::int64_t n : life.asked) {
+        if (n > unsettled_from_[i] && n <= now) life.checkpoints.insert(n);
+      }
     }
   }
   unsettled_.clear();
@@ -186,6 +189,7 @@ void GroupWorld::note_cut(Life& life, std::int64_t length, bool is_child) {
     if (is_checkpoint) its = {length};
   }
   std::erase_if(life.checkpoints, [&](std::int64_t n) { return is_child || n > length; });
+  if (is_child) life.asked.clear();
 }
 
 void GroupWorld::checkpoint() {

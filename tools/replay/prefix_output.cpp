@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, kNumPrefixStops> kStopWords{
     "known under another salt",
     "known with other extra keys",
     "being computed by another sequence",
+    "gone in another group of layers",
 };
 
 }  // namespace

@@ -42,8 +42,11 @@ enum class PrefixStop : std::uint8_t {
   other_salt,         ///< the block is known under another salt
   other_extra_key,    ///< the block is known under this salt with other extra keys
   not_yet_published,  ///< another sequence computes it now
+  other_group,        ///< with groups of layers: a longer prefix is known
+                      ///< (PrefixMatch::registered_tokens), but another group has not what a
+                      ///< sequence needs there, a window's blocks or a state
 };
-inline constexpr std::size_t kNumPrefixStops = 7;  ///< values of PrefixStop
+inline constexpr std::size_t kNumPrefixStops = 8;  ///< values of PrefixStop
 
 /// Why a block is not registered any more.
 enum class PrefixRemoval : std::uint8_t {
@@ -103,6 +106,9 @@ struct PrefixMatch {
   PrefixRemoval removal = PrefixRemoval::evicted;   ///< stop evicted: the cause
   std::uint64_t removal_serial = 0;                 ///< stop evicted: of PrefixStats::removals
   BlockId pending_block = kNoBlock;  ///< stop not_yet_published: the block that is waited for
+  /// Tokens whose blocks are published in the group that keeps all tokens; more than `tokens` only
+  /// when `stop` is other_group. A state that is kept there would be found next time.
+  std::int64_t registered_tokens = 0;
 };
 
 /// Figures of a prefix cache. Counters count since create.

@@ -35,8 +35,10 @@ struct BlockTablesOptions {
   /// has one table.
   std::span<const TableGroup> groups{};
   /// With groups of states: settle_append keeps the states at the multiples of this length as
-  /// checkpoints. Those inside a step are extras of StateSlots, as far as pages can be had above
-  /// the watermark. A multiple of the block sizes of the other groups; 0: none.
+  /// checkpoints; with a prefix cache also those behind the last full block of a prompt
+  /// (SequenceOptions::tokens, adopt) and where PrefixMatch::registered_tokens ended. Those inside
+  /// a step are extras of StateSlots, as far as pages can be had above the watermark. A multiple of
+  /// the block sizes of the other groups; 0: none.
   std::int64_t checkpoint_every_tokens = 2048;
   PrefixOptions prefix_cache{};  ///< off: nothing of it costs memory or time
 };

@@ -60,6 +60,8 @@ answer! {
         removal_serial: u64,
         /// Stop `NotYetPublished`: the block that is waited for; else -1.
         pending_block: i32,
+        /// Covered in the group of layers that keeps all tokens.
+        registered_tokens: i64,
     }
 }
 

@@ -358,6 +358,7 @@ values! {
         KVARENA_STOP_OTHER_SALT = 4,
         KVARENA_STOP_OTHER_EXTRA_KEY = 5,
         KVARENA_STOP_NOT_YET_PUBLISHED = 6,
+        KVARENA_STOP_OTHER_GROUP = 7,
     }
     enum kvarena_prefix_removal {
         KVARENA_REMOVED_EVICTED = 0,
@@ -689,6 +690,7 @@ sized_structs! {
         stop: i32,
         removal: i32,
         reserved: i32,
+        registered_tokens: i64,
     }
     struct kvarena_prefix_stats {
         struct_size: u64,

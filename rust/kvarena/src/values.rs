@@ -187,6 +187,8 @@ enumeration! {
         OtherExtraKey = KVARENA_STOP_OTHER_EXTRA_KEY,
         /// Another sequence computes it now.
         NotYetPublished = KVARENA_STOP_NOT_YET_PUBLISHED,
+        /// A longer prefix is known, but another group of layers has not what a sequence needs there.
+        OtherGroup = KVARENA_STOP_OTHER_GROUP,
     }
 }
 

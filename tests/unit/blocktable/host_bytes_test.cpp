@@ -25,10 +25,16 @@ TEST(HostBytes, AreWhatTheTablesMap) {
     BlockManagerOptions pool;
     BlockTablesOptions tables;
   };
+  const BlockGroup blocks[] = {{5, 1024}, {1, 5120}};
+  const TableGroup groups[] = {{}, {PagedKind::window, 16, 1024}};
   const Size sizes[] = {
       {{.num_blocks = 1 << 18, .max_holders = 4096}, {.max_sequences = 4096}},
       {{.num_blocks = 1 << 20, .max_holders = 64, .max_fence_entries = 1 << 20},
        {.max_sequences = 64, .max_table_pages = 1 << 17, .can_undo = true}},
+      {{.num_blocks = 1 << 17, .max_holders = 64, .groups = blocks},
+       {.max_sequences = 64, .groups = groups}},
+      {{.num_blocks = 1 << 17, .max_holders = 64, .groups = blocks},
+       {.max_sequences = 64, .groups = groups, .prefix_cache = {.is_on = true}}},
   };
   for (const Size& size : sizes) {
     const std::int64_t before = mapped_bytes();
@@ -39,7 +45,7 @@ TEST(HostBytes, AreWhatTheTablesMap) {
     const auto expected = static_cast<double>(BlockManager::host_bytes(size.pool));
     EXPECT_NEAR(static_cast<double>(between - before), expected, 0.02 * expected);
     const auto tables_expected =
-        static_cast<double>(BlockTables::host_bytes(size.pool.num_blocks, size.tables));
+        static_cast<double>(BlockTables::host_bytes(manager.num_blocks(), size.tables));
     EXPECT_NEAR(static_cast<double>(after - between), tables_expected, 0.02 * tables_expected);
   }
 }

@@ -43,7 +43,8 @@ struct GroupEngineOptions {
   bool mirrors_host = false;  ///< the same calls go to a cache on the host
   std::int32_t max_decode_tokens = 1;
   std::int64_t batch_invariant_tokens = 0;
-  void* stream = nullptr;  ///< CUDA: the home stream
+  void* stream = nullptr;     ///< CUDA: the home stream
+  bool prefix_cache = false;  ///< sequences begin with tokens that were there before
 };
 
 /// The engine.
@@ -52,6 +53,7 @@ class GroupEngine {
   static constexpr std::int64_t kLongest = 400;
   static constexpr std::int64_t kStepTokens = 200;
   static constexpr std::int32_t kSequences = 6;
+  static constexpr std::size_t kMostEnded = 12;  ///< sequences that are remembered
 
   GroupEngine(const GroupEngineOptions& options, std::uint64_t seed)
       : options_(options), random_(seed) {
@@ -71,7 +73,8 @@ class GroupEngine {
                          .num_threads = options.num_threads,
                          .max_decode_tokens = options.max_decode_tokens,
                          .batch_invariant_tokens = options.batch_invariant_tokens,
-                         .groups = groups};
+                         .groups = groups,
+                         .prefix_cache = {.is_on = options.prefix_cache}};
     if (options.mirrors_host) {
       host_device_ = HostDevice::create({.streams = HostStreams::inline_calls}).value();
       host_ = std::make_unique<KvCache>(KvCache::create(*host_device_, asked).value());
@@ -109,6 +112,9 @@ class GroupEngine {
   void end() {
     for (const auto& [id, life] : lives_) EXPECT_OK(cache_->destroy(id));
     lives_.clear();
+    if (options_.prefix_cache) {
+      EXPECT_OK(cache_->forget_all());
+    }
     EXPECT_EQ(cache_->manager().page_stats().free, options_.num_pages);
   }
   /// Queues the calls of a recorded step, while the stream is captured.
@@ -128,6 +134,7 @@ class GroupEngine {
   int num_refused() const { return num_refused_; }
   int num_replays() const { return num_replays_; }
   int num_tables() const { return num_tables_; }
+  int num_hits() const { return num_hits_; }
 
  private:
   struct Layer {
@@ -143,7 +150,8 @@ class GroupEngine {
     bool is_compared = true;
     int step = 0;
     std::vector<AppendDemand> demands;
-    std::map<SequenceId, Life> lives;  // with the step's tokens
+    std::map<SequenceId, Life> lives;             // with the step's tokens
+    std::deque<std::vector<std::int32_t>> names;  // of these, by row
     std::map<std::int32_t, std::vector<float>> queries;
     std::map<std::int32_t, std::vector<std::byte>> outputs;
     std::deque<std::vector<std::byte>> inputs;
@@ -206,6 +214,7 @@ class GroupEngine {
         life.cross_tokens = static_cast<std::int32_t>(
             random_() % static_cast<std::uint64_t>(its.group.limit_tokens + 1));
       }
+      if (!ended_.empty() && random_() % 8 != 0) return begin_again();
       const auto id = both([&](KvCache& cache) {
         return cache.create_sequence({.cross_tokens = life.cross_tokens});
       });
@@ -239,8 +248,18 @@ class GroupEngine {
   }
   void end_sequence(SequenceId id) {
     ASSERT_OK(both([&](KvCache& cache) { return cache.destroy(id); }));
+    if (options_.prefix_cache && lives_[id].length > 0) {
+      if (ended_.size() == kMostEnded)
+        ended_.erase(ended_.begin() + static_cast<std::ptrdiff_t>(random_() % kMostEnded));
+      ended_.push_back(std::make_shared<const Life>(lives_[id]));
+    }
     lives_.erase(id);
   }
+
+  void begin_again();
+  void name_tokens(Record& record);
+  static void repeat(const Life& life, std::int32_t index, std::int64_t count, float* key,
+                     float* value);
 
   /// Fills every byte that no block of a sequence has with ones: NaN in each type, behind the work
   /// that is queued so far.
@@ -292,6 +311,8 @@ class GroupEngine {
     Record& record = records_.emplace_back();
     record.step = num_steps_;
     record.demands = choose(shape);
+    record.lives = lives_;
+    name_tokens(record);
     const Result<StepBatch> batch = append(shape, record.demands);
     if (!batch) {
       ASSERT_EQ(batch.status().resource, Resource::page) << describe(batch.status());
@@ -301,7 +322,6 @@ class GroupEngine {
       end_sequence(any());
       return;
     }
-    record.lives = lives_;
     for (const AppendDemand& demand : record.demands) {
       record.lives[demand.sequence].length += demand.num_tokens;
     }
@@ -358,7 +378,10 @@ class GroupEngine {
     if (group.value_in_key) put_in_value(key, key_size, value, value_size);
     std::int64_t token = 0;
     for (const AppendDemand& demand : record.demands) {
-      Remembered& its = record.lives[demand.sequence].layers[index];
+      Life& life = record.lives[demand.sequence];
+      repeat(life, index, demand.num_tokens, key.data() + token * key_size,
+             value.data() + token * value_size);
+      Remembered& its = life.layers[index];
       remember(its.key, key.data() + token * key_size, demand.num_tokens, key_size);
       remember(its.value, value.data() + token * value_size, demand.num_tokens, value_size);
       token += demand.num_tokens;
@@ -497,8 +520,12 @@ class GroupEngine {
   int num_refused_ = 0;
   int num_replays_ = 0;
   int num_tables_ = 0;
+  int num_hits_ = 0;
+  std::int32_t next_name_ = 1;
+  std::vector<std::shared_ptr<const Life>> ended_;
 };
 
 }  // namespace kvarena::test
 
 #include "unit/cache/group_engine_checks.hpp"
+#include "unit/cache/group_engine_prefix.hpp"

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,8 @@ struct Life {
   std::map<std::int32_t, Remembered> layers;  // by owning layer; of an encoder its tokens
   std::int64_t length = 0;
   std::int32_t cross_tokens = 0;
+  std::vector<std::int32_t> names;      // of its tokens, with a prefix cache
+  std::shared_ptr<const Life> repeats;  // a sequence whose tokens it has first, as far as they go
 };
 
 /// Adds `count` tokens of `size` numbers.
@@ -57,6 +60,7 @@ inline Life cut_copy(const std::vector<EngineGroup>& groups, const Life& life,
                      std::int64_t length) {
   Life cut = life;
   cut.length = length;
+  cut.names.resize(std::min(cut.names.size(), static_cast<std::size_t>(length)));
   for (const EngineGroup& its : groups) {
     if (its.group.kind == PagedKind::cross) continue;
     for (const GroupLayer& layer : its.layers) {

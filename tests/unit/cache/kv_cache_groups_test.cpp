@@ -83,6 +83,13 @@ std::vector<GroupsCase> cases() {
        {.groups = {group(kFull, {{0}}, 2, 8, 0, 8), group(kWindow, {{1}, {2}}, 1, 8, 7, 2),
                    group(PagedKind::chunk, {{3}}, 4, 8, 12), group(kWindow, {{4}}, 2, 8, 40)},
         .num_pages = 200}});
+  for (const char* name : {"FullAndWindow", "FewPages", "Threads", "Chunks", "Latent"}) {
+    const auto found = std::ranges::find(all, name, &GroupsCase::name);
+    GroupsCase cached{"Cached" + found->name, found->options};
+    cached.options.prefix_cache = true;
+    if (cached.options.num_pages < 40) cached.options.num_pages = 36;
+    all.push_back(std::move(cached));
+  }
   return all;
 }
 
@@ -94,6 +101,7 @@ TEST_P(KvCacheGroups, AttendExactlyThroughWholeLives) {
   int aborts = 0;
   int compared = 0;
   int refused = 0;
+  int hits = 0;
   for (std::uint64_t seed = 1; seed <= 3 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     GroupEngine engine(GetParam().options, seed);
@@ -105,11 +113,13 @@ TEST_P(KvCacheGroups, AttendExactlyThroughWholeLives) {
     aborts += engine.num_aborts();
     compared += engine.num_compared();
     refused += engine.num_refused();
+    hits += engine.num_hits();
   }
   EXPECT_GT(forks, 0);
   EXPECT_GT(cuts, 0);
   EXPECT_GT(aborts, 0);
   EXPECT_GT(compared, 10'000);
+  EXPECT_EQ(hits > 0, GetParam().options.prefix_cache);
   if (GetParam().name == "FewPages") {
     EXPECT_GT(refused, 0);
   }

@@ -270,6 +270,9 @@ TEST_P(KvCachePrefix, AStepThatLeavesALayerUnwrittenPublishesNothing) {
   ASSERT_OK(engine.step({{a, more}}));
   EXPECT_EQ(engine.cache().tables().prefix_stats().registrations, 3U) << "no more of it";
   EXPECT_OK(engine.cache().check_invariants());
+  // Nor can the tokens be told later: the cache knows that they were not written.
+  EXPECT_OK(engine.cache().register_tokens(a, all));
+  EXPECT_EQ(engine.cache().tables().prefix_stats().registered, 0);
   // Cut to what is known, it is computed and registered like any other.
   engine.truncate(a, 0);
   ASSERT_OK(engine.step({{a, all}}));
@@ -408,10 +411,15 @@ TEST(KvCachePrefixOptions, AreCheckedByCreateAndByTheFootprint) {
   refuses(options, StatusCode::invalid_argument, Option::eviction);
 
   const std::array<GroupLayer, 1> full{{{0}}};
-  const std::array<LayerGroup, 1> groups{{{PagedKind::full, full, 2, 16, 0, DType::f32}}};
+  std::array<LayerGroup, 1> groups{{{PagedKind::full, full, 2, 16, 0, DType::f32}}};
   options = PrefixEngine::options_of(DeviceKind::host, 8);
   options.groups = groups;
-  refuses(options, StatusCode::unsupported, Option::prefix_cache);
+  options.prefix_cache.ghost_blocks = 64;
+  refuses(options, StatusCode::unsupported, Option::ghost_blocks);
+  options.prefix_cache.ghost_blocks = 0;
+  groups[0].kind = PagedKind::window;
+  groups[0].limit_tokens = 8;
+  refuses(options, StatusCode::unsupported, Option::kind);
   options.prefix_cache = {};
   options.eviction = EvictionPolicy::lfu;
   refuses(options, StatusCode::unsupported, Option::eviction);

@@ -36,6 +36,7 @@ struct StatesCase {
   std::int64_t every = 16;
   HostStreams streams = HostStreams::manual;
   std::int64_t num_pages = 60;
+  bool prefix_cache = false;
 };
 
 void PrintTo(const StatesCase& its, std::ostream* out) { *out << its.name; }
@@ -70,7 +71,8 @@ class StatesEngine {
                                  .max_step_tokens = 200,
                                  .num_threads = 1,
                                  .groups = groups,
-                                 .checkpoint_every_tokens = its.every};
+                                 .checkpoint_every_tokens = its.every,
+                                 .prefix_cache = {.is_on = its.prefix_cache}};
     const auto predicted = cache_footprint(options, target_of(*device_).value());
     cache_ = std::make_unique<KvCache>(KvCache::create(*device_, options).value());
     test::expect_as_predicted(*device_, *cache_, *predicted);
@@ -152,10 +154,14 @@ class StatesEngine {
         const Tokens again = tokens;
         ASSERT_OK(cache_->destroy(id));
         lives_.erase(id);
-        const SequenceId fresh = cache_->create_sequence().value();
-        lives_[fresh] = {};
-        prompts_[fresh] = again;
+        const Result<SequenceId> fresh =
+            cache_->create_sequence({.tokens = its_.prefix_cache ? again : Tokens{}});
         ++outcomes_["preempted"];
+        if (!fresh) return;  // what it would begin with is promised to others
+        const auto found = cache_->tables().info(*fresh)->length_tokens;
+        lives_[*fresh] = Tokens(again.begin(), again.begin() + found);
+        prompts_[*fresh] = Tokens(again.begin() + found, again.end());
+        if (found > 0) ++outcomes_["begun with a state"];
         return;
       }
       case 4:
@@ -208,6 +214,7 @@ class StatesEngine {
     std::vector<AppendDemand> demands;
     std::vector<Tokens> news;
     std::size_t total = 0;
+    news.reserve(lives_.size());
     for (const auto& [id, tokens] : lives_) {
       if (random_() % 4 == 0) continue;
       Tokens its = new_tokens(id);
@@ -215,6 +222,7 @@ class StatesEngine {
       total += its.size();
       demands.push_back({id, static_cast<std::int32_t>(its.size())});
       news.push_back(std::move(its));
+      if (its_.prefix_cache && random_() % 16 != 0) demands.back().tokens = news.back();
     }
     ASSERT_OK(cache_->begin_step());
     const Result<StepBatch> batch = cache_->append(demands);
@@ -351,6 +359,9 @@ const StatesCase kCases[] = {
     {"MambaOneState", kMamba, kReadWrite, false, 0, 0},
     {"MambaTakenBack", kMamba, kReadWrite, false, 4},
     {"FewPages", kMamba, kReadWrite, true, 1, 8, HostStreams::manual, 26},
+    {"DeltaCached", kDelta, kInPlace, true, 0, 16, HostStreams::manual, 90, true},
+    {"DeltaOneStateCached", kDelta, kInPlace, false, 0, 8, HostStreams::threads, 60, true},
+    {"MambaTakenBackCached", kMamba, kReadWrite, false, 3, 8, HostStreams::manual, 60, true},
 };
 
 class KvCacheStates : public ::testing::TestWithParam<StatesCase> {};
@@ -361,6 +372,7 @@ TEST_P(KvCacheStates, GiveTheBitsOfARunWithoutACache) {
   std::vector<const char*> expected{"forked", "preempted", "aborted", "checkpoint"};
   if (GetParam().num_pages > 50) expected.push_back("back at a checkpoint");
   if (GetParam().rollback > 0) expected.push_back("taken back");
+  if (GetParam().prefix_cache) expected.push_back("begun with a state");
   if (!GetParam().keeps && GetParam().rollback == 0) expected.push_back("lost");
   engine.play(test::kSanitized ? 100 : 1500);
   for (int more = 0; more < 15 && !engine.missing(expected).empty() && !HasFailure(); ++more) {

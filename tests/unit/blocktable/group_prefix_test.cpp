@@ -1,0 +1,271 @@
+// The prefix cache of tables with groups: where a sequence can begin when a window or a state is
+// missing, what an eviction takes away, and what is refused.
+
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include "support/status_matchers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+/// Blocks of 4 tokens, a block a page: a group of all tokens and a window of 8, or states of two
+/// blocks.
+class GroupPrefixTest : public ::testing::Test {
+ protected:
+  static inline const TableGroup kFull{.block_size_tokens = 4};
+  static inline const TableGroup kWindow{PagedKind::window, 4, 8};
+  static inline const TableGroup kState{
+      .kind = PagedKind::state, .num_parts = 2, .mode = StateMode::read_write};
+
+  Status make(const std::vector<TableGroup>& groups, const PrefixOptions& prefix = {.is_on = true},
+              std::int64_t num_pages = 200) {
+    tables_.reset();
+    const std::vector<BlockGroup> blocks(groups.size(), {1, 64});
+    manager_ = std::make_unique<BlockManager>(
+        BlockManager::create({.num_blocks = num_pages, .groups = blocks}).value());
+    Result<BlockTables> made = BlockTables::create(*manager_, {.max_sequences = 16,
+                                                               .can_undo = true,
+                                                               .groups = groups,
+                                                               .checkpoint_every_tokens = 8,
+                                                               .prefix_cache = prefix});
+    if (!made) return made.status();
+    tables_ = std::make_unique<BlockTables>(std::move(made).value());
+    return {};
+  }
+  void TearDown() override {
+    if (tables_ == nullptr) return;
+    EXPECT_OK(tables_->check_invariants());
+    tables_.reset();
+    EXPECT_OK(manager_->check_invariants());
+    EXPECT_EQ(manager_->page_stats().available(), manager_->num_pages());
+  }
+  static Tokens counted(std::int32_t count, std::int32_t first = 0) {
+    Tokens tokens(static_cast<std::size_t>(count));
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
+  }
+  void grow(SequenceId id, const Tokens& tokens) {
+    const AppendDemand demand{
+        .sequence = id, .num_tokens = static_cast<std::int32_t>(tokens.size()), .tokens = tokens};
+    EXPECT_OK(tables_->append(std::span(&demand, 1)));
+    EXPECT_OK(tables_->publish(id));
+    tables_->settle_append();
+  }
+  /// A sequence that computes these tokens in steps of `step`, and ends.
+  void compute(const Tokens& tokens, std::size_t step) {
+    const SequenceId id = tables_->create_sequence().value();
+    for (std::size_t at = 0; at < tokens.size(); at += step) {
+      const auto end = std::min(tokens.size(), at + step);
+      grow(id, Tokens(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                      tokens.begin() + static_cast<std::ptrdiff_t>(end)));
+    }
+    EXPECT_OK(tables_->destroy(id));
+  }
+  PrefixMatch match(const Tokens& tokens) { return tables_->match({.tokens = tokens}).value(); }
+  /// Takes a block of a group out of service and back: its content is lost.
+  void lose(BlockId id) {
+    EXPECT_TRUE(manager_->quarantine(id).value());
+    EXPECT_OK(manager_->restore(id));
+  }
+
+  std::unique_ptr<BlockManager> manager_;
+  std::unique_ptr<BlockTables> tables_;
+};
+
+TEST_F(GroupPrefixTest, ASequenceBeginsWithItsWindow) {
+  ASSERT_OK(make({kWindow, kFull}));
+  compute(counted(40), 40);
+  const Tokens prompt = counted(50);
+  const PrefixMatch found = match(prompt);
+  EXPECT_EQ(found.tokens, 40);
+  EXPECT_EQ(found.registered_tokens, 40);
+  EXPECT_EQ(found.stop, PrefixStop::never_seen);
+  const SequenceId id = tables_->create_sequence({.tokens = prompt}).value();
+  EXPECT_EQ(tables_->info(id)->length_tokens, 40);
+  EXPECT_EQ(tables_->info(id)->num_blocks, 10 + 2) << "all blocks, and those of the last 8 tokens";
+  EXPECT_EQ(tables_->lookup(id, 7, 0).value(), kNoBlock);
+  EXPECT_NE(tables_->lookup(id, 8, 0).value(), kNoBlock);
+  EXPECT_EQ(tables_->info(id)->published_blocks, 10);
+  grow(id, counted(10, 40));
+  EXPECT_EQ(match(counted(60)).tokens, 48);
+}
+
+TEST_F(GroupPrefixTest, AnyLengthOfAPromptThatRanInOneStepCanBeHad) {
+  ASSERT_OK(make({kFull, kWindow}));
+  compute(counted(40), 40);
+  for (std::int32_t blocks = 1; blocks <= 10; ++blocks) {
+    Tokens prompt = counted(4 * blocks);
+    prompt.push_back(-1);
+    EXPECT_EQ(match(prompt).tokens, 4 * blocks);
+  }
+}
+
+TEST_F(GroupPrefixTest, WithoutItsWindowABlockIsNoEnd) {
+  ASSERT_OK(make({kFull, kWindow}));
+  const SequenceId id = tables_->create_sequence().value();
+  grow(id, counted(40));
+  const BlockId lost = tables_->lookup(id, 9, 1).value();
+  const Tokens prompt = counted(50);
+  EXPECT_OK(tables_->destroy(id));
+  lose(lost);
+  const PrefixMatch found = match(prompt);
+  EXPECT_EQ(found.tokens, 36) << "the window of token 36 ends with block 8";
+  EXPECT_EQ(found.registered_tokens, 40);
+  EXPECT_EQ(found.stop, PrefixStop::other_group);
+  EXPECT_STREQ(std::string(name_of(found.stop)).c_str(), "other_group");
+
+  // Who computes it again gives it back.
+  const SequenceId again = tables_->create_sequence({.tokens = prompt}).value();
+  EXPECT_EQ(tables_->info(again)->length_tokens, 36);
+  EXPECT_EQ(tables_->prefix_stats().stops[static_cast<std::size_t>(PrefixStop::other_group)], 1u);
+  grow(again, counted(14, 36));
+  EXPECT_EQ(match(counted(41)).tokens, 40);
+  EXPECT_EQ(match(counted(60)).tokens, 48);
+}
+
+TEST_F(GroupPrefixTest, WindowsThatAreEvictedFirstShortenHitsAndNothingElse) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true}, 24));
+  compute(counted(40), 40);  // 10 pages and 10
+  EXPECT_EQ(manager_->page_stats().evictable, 20);
+  const SequenceId id = tables_->create_sequence().value();
+  grow(id, counted(12, 1000));  // 3 and 3: two pages are evicted, the oldest first
+  const PrefixMatch found = match(counted(50));
+  EXPECT_EQ(found.registered_tokens, 40) << "the blocks at the front of a window go first";
+  EXPECT_EQ(found.tokens, 40);
+  grow(id, counted(28, 2000));
+  EXPECT_LT(match(counted(50)).tokens, 40);
+}
+
+TEST_F(GroupPrefixTest, AStateIsFoundAtItsLengthAlone) {
+  ASSERT_OK(make({kFull, kState}));
+  compute(counted(30), 30);  // states at 8, 16 and 24
+  const PrefixMatch found = match(counted(40));
+  EXPECT_EQ(found.tokens, 24);
+  EXPECT_EQ(found.registered_tokens, 28);
+  EXPECT_EQ(found.stop, PrefixStop::other_group);
+  EXPECT_EQ(match(counted(16)).tokens, 8) << "one token is left to compute";
+  EXPECT_EQ(match(counted(17)).tokens, 16);
+  const SequenceId id = tables_->create_sequence({.tokens = counted(40)}).value();
+  std::vector<BlockId> ids(2);
+  std::vector<Generation> generations(2);
+  EXPECT_EQ(tables_->state_blocks(id, 24, 1, ids, generations).value(), 2);
+  const AppendDemand demand{.sequence = id, .num_tokens = 1};
+  const AppendResult step = tables_->append(std::span(&demand, 1)).value();
+  EXPECT_EQ(step.states[0].read[0], ids[0].value) << "the step reads the state that was found";
+  EXPECT_NE(step.states[0].write[0], ids[0].value) << "and writes to another";
+}
+
+TEST_F(GroupPrefixTest, AStateThatIsKeptAtAPromptsEndIsFound) {
+  ASSERT_OK(make({kFull, kState}));
+  const SequenceId id = tables_->create_sequence().value();
+  grow(id, counted(20));
+  EXPECT_EQ(match(counted(40)).tokens, 16);
+  EXPECT_OK(tables_->checkpoint(id));
+  EXPECT_EQ(match(counted(40)).tokens, 20);
+  grow(id, counted(1, 20));
+  EXPECT_OK(tables_->checkpoint(id));
+  EXPECT_EQ(match(counted(40)).tokens, 20) << "21 tokens end inside a block";
+}
+
+TEST_F(GroupPrefixTest, APromptKeepsAStateAtItsEndAndWhereAnotherOneEnded) {
+  ASSERT_OK(make({kFull, kState}));
+  const auto run = [this](const Tokens& prompt) {
+    const SequenceId id = tables_->create_sequence({.tokens = prompt}).value();
+    const std::int64_t found = tables_->info(id)->length_tokens;
+    grow(id, Tokens(prompt.begin() + found, prompt.end()));
+    grow(id, counted(1, 5000));
+    EXPECT_OK(tables_->destroy(id));
+    return found;
+  };
+  EXPECT_EQ(run(counted(30)), 0);
+  EXPECT_EQ(match(counted(40)).tokens, 28) << "the last full block of the prompt";
+  const auto branch = [](std::int32_t other) {
+    Tokens prompt = counted(22);
+    for (std::int32_t i = 0; i < 9; ++i) prompt.push_back(other + i);
+    return prompt;
+  };
+  EXPECT_EQ(run(branch(1000)), 16) << "24 and 28 are behind the branch";
+  EXPECT_EQ(run(branch(2000)), 20) << "the one before has kept the state at the branch";
+  EXPECT_EQ(run(counted(40)), 28);
+}
+
+TEST_F(GroupPrefixTest, AStateThatLacksAPartIsNone) {
+  ASSERT_OK(make({kFull, kState}));
+  const SequenceId id = tables_->create_sequence().value();
+  grow(id, counted(16));
+  EXPECT_OK(tables_->checkpoint(id));
+  std::vector<BlockId> ids(2);
+  std::vector<Generation> generations(2);
+  ASSERT_OK(tables_->state_blocks(id, 16, 1, ids, generations));
+  EXPECT_OK(tables_->destroy(id));
+  EXPECT_EQ(match(counted(40)).tokens, 16);
+  lose(ids[1]);
+  EXPECT_EQ(match(counted(40)).tokens, 8);
+}
+
+TEST_F(GroupPrefixTest, WhatIsForgottenLeavesNoGroup) {
+  ASSERT_OK(make({kFull, kWindow}));
+  compute(counted(40), 8);
+  EXPECT_GT(manager_->page_stats().evictable, 10);
+  EXPECT_OK(tables_->forget_all());
+  EXPECT_EQ(manager_->page_stats().evictable, 0);
+  EXPECT_EQ(match(counted(50)).tokens, 0);
+}
+
+TEST_F(GroupPrefixTest, AnUndoneStepLeavesNothing) {
+  ASSERT_OK(make({kFull, kWindow}));
+  const SequenceId id = tables_->create_sequence().value();
+  const Tokens tokens = counted(20);
+  const AppendDemand demand{.sequence = id, .num_tokens = 20, .tokens = tokens};
+  ASSERT_OK(tables_->append(std::span(&demand, 1)));
+  ASSERT_OK(tables_->publish(id));
+  EXPECT_EQ(match(counted(30)).tokens, 20);
+  ASSERT_OK(tables_->undo_append(true));
+  EXPECT_EQ(match(counted(30)).tokens, 0);
+  EXPECT_EQ(tables_->info(id)->known_tokens, 0);
+}
+
+TEST_F(GroupPrefixTest, OthersBlocksAreNeverWritten) {
+  ASSERT_OK(make({kFull, kWindow}));
+  compute(counted(24), 24);
+  const SequenceId id = tables_->create_sequence({.tokens = counted(30)}).value();
+  const BlockId of_all = tables_->lookup(id, 5, 0).value();
+  const BlockId in_window = tables_->lookup(id, 5, 1).value();
+  ASSERT_OK(tables_->truncate(id, 23));
+  const Tokens other{-1};
+  const AppendDemand demand{.sequence = id, .num_tokens = 1, .tokens = other};
+  EXPECT_EQ(tables_->append(std::span(&demand, 1))->copies.size(), 2u);
+  EXPECT_NE(tables_->lookup(id, 5, 0).value(), of_all);
+  EXPECT_NE(tables_->lookup(id, 5, 1).value(), in_window);
+  EXPECT_EQ(match(counted(30)).tokens, 24);
+}
+
+TEST_F(GroupPrefixTest, WhatItCannotHaveIsRefusedByName) {
+  const auto refused = [this](const std::vector<TableGroup>& groups, PrefixOptions prefix) {
+    prefix.is_on = true;
+    const Status status = make(groups, prefix);
+    EXPECT_EQ(status.code, StatusCode::unsupported);
+    return status.option;
+  };
+  const TableGroup encoder{PagedKind::cross, 4, 8};
+  TableGroup wide = kWindow;
+  wide.block_size_tokens = 8;
+  EXPECT_EQ(refused({kWindow, kState}, {}), Option::kind) << "no group keeps all tokens";
+  EXPECT_EQ(refused({kFull, encoder}, {}), Option::kind);
+  EXPECT_EQ(refused({kFull, wide}, {}), Option::block_size_tokens);
+  EXPECT_EQ(refused({kFull, kWindow}, {.duplicates = DuplicateRule::share}), Option::duplicates);
+  EXPECT_EQ(refused({kFull, kWindow}, {.max_accounts = 1}), Option::max_accounts);
+  EXPECT_EQ(refused({kFull, kWindow}, {.ghost_blocks = 64}), Option::ghost_blocks);
+  EXPECT_OK(make({kFull, kWindow, kState}, {.is_on = true, .duplicates = DuplicateRule::wait}));
+}
+
+}  // namespace
+}  // namespace kvarena
