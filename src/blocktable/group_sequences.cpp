@@ -137,6 +137,7 @@ Status BlockTables::Impl::Groups::truncate(SequenceId id, std::int64_t length, T
   t.tokens -= cut;
   place_tails(s);
   note_release(id);
+  if (promised[slot_of(id)] != 0) renew_promise(s);
   return {};
 }
 
