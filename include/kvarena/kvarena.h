@@ -14,7 +14,7 @@
 ///   caller) means defaults for the rest. A longer struct (a newer caller) is accepted when the
 ///   part that the library does not know is zero; otherwise the call returns unsupported
 ///   (span_size). A pointer to options may be NULL where the comment says so: all defaults. Members
-///   named `reserved` must be zero.
+///   named `reserved` must be zero: else the call returns unsupported (span_size).
 /// - Result structs begin with `struct_size` too. The library fills the part that both know and
 ///   sets the rest to zero. It does not change `struct_size`. New members come at the end.
 /// - A `struct_size` below 16, above 65536, or no multiple of 8 is invalid_argument (span_size).
@@ -765,9 +765,11 @@ typedef struct kvarena_sequence_options {
   int32_t cross_tokens;       ///< tokens of an encoder that the layers of cross groups read
   int32_t reserved;           ///< 0
   const int32_t* tokens;      ///< [num_tokens] with a prefix cache: what the sequence will begin
-                              ///< with. It gets the longest cached prefix of it
+                              ///< with. It gets the longest cached prefix of it. Not for a fork or
+                              ///< an import
   uint64_t num_tokens;        ///< entries of `tokens`
-  uint64_t salt;              ///< the tenant: nothing of another salt is ever found
+  uint64_t salt;              ///< the tenant: nothing of another salt is ever found. A fork has the
+                              ///< salt and the extra keys of its parent: it takes none
   const kvarena_extra_key* extra_keys;  ///< [num_extra_keys] by first_token, rising or equal
   uint64_t num_extra_keys;              ///< entries of `extra_keys`
 } kvarena_sequence_options;
@@ -825,8 +827,8 @@ KVARENA_API kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, in
                                                         const kvarena_sequence_options* options,
                                                         kvarena_sequence* sequence);
 /// Writes the longest length of at most `length_tokens` tokens at which the sequence can be cut or
-/// forked: the blocks that the next token reads are still held. Returns not_found or
-/// invalid_argument (sequence_length).
+/// forked: the blocks that the next token reads are still held. Returns not_found, or
+/// invalid_argument (sequence_length) below 0 and above 2^31 - 1.
 KVARENA_API kvarena_status kvarena_sequence_restorable_length(kvarena_cache* cache,
                                                               kvarena_sequence sequence,
                                                               int64_t length_tokens,
@@ -854,9 +856,12 @@ KVARENA_API kvarena_status kvarena_sequence_state_blocks(kvarena_cache* cache,
 /// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
 /// queued on the cache's stream so far, because they may have been released a moment ago. `options`
-/// may be NULL. The default urgency is admission. Returns failed_precondition (step) between append
-/// and the end of the step, exhausted (sequence, holder, block, table_page),
-/// context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
+/// may be NULL. With a prefix cache they may have a salt and extra keys, for what
+/// kvarena_sequence_register tells once the import is published. The default urgency is admission.
+/// Returns failed_precondition (step) between append and the end of the step, exhausted (sequence,
+/// holder, block, table_page), context_length_exceeded, or invalid_argument (num_tokens, urgency,
+/// or the options max_length_tokens, cross_tokens, extra_keys, first_token, and tokens: an import
+/// takes none). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
                                                    const kvarena_sequence_options* options,
                                                    int32_t urgency, kvarena_sequence* sequence);
@@ -926,8 +931,12 @@ KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_s
                                                  size_t room, size_t* count);
 
 // Cached prefixes, with prefix_cache in the cache's options; else these calls return
-// failed_precondition. The tokens of steps are told by kvarena_step_append_tokens. The end of a
-// step publishes the blocks that its tokens fill. docs/howto/share-prefixes.md has a guide.
+// failed_precondition, except kvarena_sequence_set_retention and kvarena_prefix_advance_clock:
+// these need no prefix cache, but return unsupported with the option eviction unless that is
+// KVARENA_EVICT_PRIORITY. The tokens of steps are told by kvarena_step_append_tokens. The end of a
+// step publishes the blocks that its tokens fill. When work of a step fails, the cache forgets all
+// blocks and registers none with a token of that step, until the sequence is cut to its length
+// before. docs/howto/share-prefixes.md has a guide.
 
 /// The entries of the lists by reason in kvarena_prefix_stats.
 #define KVARENA_MAX_PREFIX_REASONS 16
@@ -1046,9 +1055,10 @@ KVARENA_API kvarena_status kvarena_sequence_register(kvarena_cache* cache,
 /// Forgets the cached blocks of a sequence, and all behind them, also those of others. Returns
 /// not_found. O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_forget(kvarena_cache* cache, kvarena_sequence sequence);
-/// Says how long the cached blocks of a range of tokens should stay: `priority` from 0 (evicted
-/// first) to 100, until `expires_at` of kvarena_prefix_advance_clock (0: for ever). Blocks that are
-/// not full are left out; `blocks` (may be NULL) gets the number of the others. Returns unsupported
+/// Says how long the cached blocks with a token of a range should stay: `priority` from 0 (evicted
+/// first) to 100, until `expires_at` of kvarena_prefix_advance_clock (0: for ever). The range may
+/// begin and end inside a block. Blocks that the sequence has not filled are not cached: they are
+/// left out. `blocks` (may be NULL) gets the number of the others. Returns unsupported
 /// with the option eviction unless that is KVARENA_EVICT_PRIORITY, invalid_argument (token_index,
 /// num_tokens, or the option), or not_found. O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_set_retention(kvarena_cache* cache,

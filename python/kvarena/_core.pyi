@@ -154,6 +154,8 @@ class Cache:
         self,
         num_tokens: int,
         *,
+        salt: int = 0,
+        extra_keys: _ExtraKeys = (),
         max_length: int = 0,
         owner: int = 0,
         since_ns: int = 0,

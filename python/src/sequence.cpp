@@ -56,11 +56,14 @@ Sequence create_sequence(CacheArgument cache, nb::handle tokens, std::uint64_t s
   return made;
 }
 
-Sequence import_sequence(CacheArgument cache, std::int64_t num_tokens, std::int64_t max_length,
-                         std::uint64_t owner, std::int64_t since_ns, std::int64_t deadline_ns,
+Sequence import_sequence(CacheArgument cache, std::int64_t num_tokens, std::uint64_t salt,
+                         nb::handle extra_keys, std::int64_t max_length, std::uint64_t owner,
+                         std::int64_t since_ns, std::int64_t deadline_ns,
                          std::string_view urgency) {
-  const kvarena_sequence_options options =
+  const Prompt prompt(nb::none(), salt, extra_keys);
+  kvarena_sequence_options options =
       SequenceTraits{max_length, since_ns, deadline_ns, owner}.options();
+  prompt.put_in(options);
   Sequence made{cache, 0};
   check(kvarena_sequence_import(cache.p->handle(), num_tokens, &options, urgency_of(urgency),
                                 &made.id),
@@ -270,8 +273,9 @@ void add_to_cache(nb::module_& module) {
           },
           nb::arg("now"))
       .def("import_sequence", &import_sequence, nb::arg("num_tokens"), nb::kw_only(),
-           nb::arg("max_length") = 0, nb::arg("owner") = 0, nb::arg("since_ns") = 0,
-           nb::arg("deadline_ns") = 0, nb::arg("urgency") = "admission")
+           nb::arg("salt") = 0, nb::arg("extra_keys") = nb::tuple(), nb::arg("max_length") = 0,
+           nb::arg("owner") = 0, nb::arg("since_ns") = 0, nb::arg("deadline_ns") = 0,
+           nb::arg("urgency") = "admission")
       .def("destroy", &destroy_all, nb::arg("sequences"), nb::kw_only(), nb::arg("ticket") = 0)
       .def("sequences", &all_sequences);
 }

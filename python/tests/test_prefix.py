@@ -92,6 +92,17 @@ def test_tokens_can_be_told_late(cache):
     assert empty.length == 16
 
 
+def test_imports_have_a_tenant(cache):
+    imported = cache.import_sequence(16, salt=3, extra_keys=[(7, 0)])
+    imported.publish_import()
+    imported.register(PROMPT[:16])
+    assert cache.match(PROMPT).tokens == 0
+    assert cache.match(PROMPT, salt=3).tokens == 0
+    assert cache.match(PROMPT, salt=3, extra_keys=[(7, 0)]).tokens == 16
+    with pytest.raises(kvarena.InvalidArgument, match="extra_keys"):
+        cache.import_sequence(16, extra_keys=[(7, 0), (8, 1)])
+
+
 def test_blocks_stay_as_long_as_they_are_worth(cache):
     kept = serve(cache, PROMPT)
     assert kept.set_retention(0, 8, priority=100) == 2

@@ -238,7 +238,7 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
     return too_long(parent_id, length, options.max_length_tokens);
   }
-  if (Status s = t.check_prefix_options(options, false); !s) return s;
+  if (Status s = t.check_prefix_options(options, Impl::Origin::forked); !s) return s;
   if (t.groups) return t.groups->fork(parent_id, length, options);
   const std::int64_t shared = t.blocks_for(length);
   if (Status s = t.check_pages_of_new(shared, parent_id.value); !s) return s;

@@ -124,7 +124,9 @@ struct BlockTables::Impl {
   PrefixCache::Owner prefix_owner(Sequence& sequence) noexcept {
     return {static_cast<std::uint32_t>(SequenceTable::slot_of(sequence.id)), sequence, pages};
   }
-  Status check_prefix_options(const SequenceOptions& options, bool may_have_any) const noexcept;
+  /// How a sequence comes to be.
+  enum class Origin : std::uint8_t { created, imported, forked };
+  Status check_prefix_options(const SequenceOptions& options, Origin origin) const noexcept;
   Result<SequenceId> create_with_prefix(const SequenceOptions& options);
   Result<PrefixMatch> find_prefix(const PrefixQuery& query, std::uint64_t subject,
                                   std::int64_t max_length);

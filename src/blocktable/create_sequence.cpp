@@ -27,19 +27,15 @@ Status BlockTables::Impl::check_insert(const SequenceOptions& options) const noe
   return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
 }
 
-/// Checks the options of a new sequence that concern the prefix cache. Only one that is no fork and
-/// no import may have any.
+/// Checks the options of a new sequence that concern the prefix cache. The tokens of an import are
+/// told when they are written; a fork has everything of its parent.
 Status BlockTables::Impl::check_prefix_options(const SequenceOptions& options,
-                                               bool may_have_any) const noexcept {
+                                               Origin origin) const noexcept {
   if (prefix == nullptr) return {};
-  if (may_have_any) {
-    const std::int64_t count = std::ssize(options.tokens);
-    if (count > kMaxTokens) return invalid_argument(Resource::num_tokens, count, 0, kMaxTokens);
-    return prefix->check_keys(options.extra_keys);
-  }
-  if (!options.tokens.empty()) {
-    return invalid_option(Option::tokens, std::ssize(options.tokens), 0, 0);
-  }
+  const std::int64_t count = std::ssize(options.tokens);
+  if (origin != Origin::created && count != 0) return invalid_option(Option::tokens, count, 0, 0);
+  if (count > kMaxTokens) return invalid_argument(Resource::num_tokens, count, 0, kMaxTokens);
+  if (origin != Origin::forked) return prefix->check_keys(options.extra_keys);
   if (options.salt != 0) {
     return invalid_option(Option::salt, static_cast<std::int64_t>(options.salt), 0, 0);
   }
@@ -49,7 +45,7 @@ Status BlockTables::Impl::check_prefix_options(const SequenceOptions& options,
 
 /// The prefix is found before the sequence is made, so that a refusal changes nothing.
 Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& options) {
-  if (Status s = check_prefix_options(options, true); !s) return s;
+  if (Status s = check_prefix_options(options, Origin::created); !s) return s;
   if (options.tokens.empty()) return insert(options, 0);
   const std::int64_t most = options.max_length_tokens > 0 ? options.max_length_tokens : kMaxTokens;
   if (Status s = check_insert(options); !s) return s;

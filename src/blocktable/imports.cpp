@@ -62,7 +62,7 @@ Result<SequenceId> BlockTables::import_sequence(std::int64_t num_tokens,
       !s) {
     return s;
   }
-  if (Status s = t.check_prefix_options(options, false); !s) return s;
+  if (Status s = t.check_prefix_options(options, Impl::Origin::imported); !s) return s;
   if (t.groups) return t.groups->import_sequence(num_tokens, options, urgency);
   const std::int64_t num_blocks = t.blocks_for(num_tokens);
   if (t.sequences.is_full()) return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);

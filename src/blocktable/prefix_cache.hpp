@@ -25,6 +25,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,8 @@ namespace kvarena {
 
 /// What the cache knows of a sequence.
 struct PrefixChain {
+  static constexpr std::int32_t kNoDoubt = std::numeric_limits<std::int32_t>::max();
+
   // What a decode step reads comes first.
   std::int32_t known = 0;      ///< tokens told; the last known % block_size are in the tail
   std::int32_t blocks = 0;     ///< leading blocks that are registered, here or as another's equals
@@ -46,7 +49,10 @@ struct PrefixChain {
   Hash128 root;                ///< the same, with the extra keys of these blocks
   std::uint64_t salt = 0;
   std::uint64_t salt_tag = 0;  ///< hash of the salt, for notes
-  PrefixMatch found;           ///< by the last adopt
+  /// Tokens from this one on may be unwritten: none of them is known. Below the sequence's length,
+  /// or kNoDoubt.
+  std::int32_t doubt = kNoDoubt;
+  PrefixMatch found;  ///< by the last adopt
 };
 
 /// The hashes of some blocks of a query that follow one another.
@@ -96,9 +102,17 @@ class PrefixCache {
   /// Tells the next tokens of a sequence.
   void add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept;
   void publish(const Owner& owner, std::int64_t length) noexcept;
-  /// The sequence is about to be cut: what it has not published behind `length` is unregistered.
-  /// An undo `unpublishes` too: what it has published there was never written.
-  void cut(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept;
+  /// Takes back what was told behind `length`: what is not published there is unregistered. An undo
+  /// `unpublishes` too: what the sequence has published there was never written.
+  void untell(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept;
+  /// The sequence is about to be cut. Does what untell does. Doubts about what goes are over.
+  void cut(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept {
+    std::int32_t& doubt = chains_[owner.slot].doubt;
+    if (length <= doubt) doubt = PrefixChain::kNoDoubt;
+    untell(owner, length, unpublishes);
+  }
+  /// The tokens behind `length` may be unwritten. Does what untell does.
+  void distrust(const Owner& owner, std::int64_t length) noexcept;
   /// The sequence is about to end: what it has not published is unregistered.
   void end(const Owner& owner) noexcept;
   void forget(const Owner& owner) noexcept;

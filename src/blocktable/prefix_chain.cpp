@@ -262,8 +262,17 @@ void PrefixCache::keep_tail(std::uint32_t slot, BlockId block, std::int64_t coun
   chains_[slot].known += static_cast<std::int32_t>(count);
 }
 
+/// A chain whose blocks are gone ends now, so that the tokens before the doubt can be told anew.
+void PrefixCache::distrust(const Owner& owner, std::int64_t length) noexcept {
+  if (length >= owner.sequence.length) return;
+  untell(owner, length);
+  static_cast<void>(holds_together(owner));
+  PrefixChain& c = chains_[owner.slot];
+  c.doubt = std::min(c.doubt, static_cast<std::int32_t>(length));
+}
+
 /// Goes back from the end of the chain, so that nothing of its own depends on what is removed.
-void PrefixCache::cut(const Owner& owner, std::int64_t length, bool unpublishes) noexcept {
+void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublishes) noexcept {
   PrefixChain& c = chains_[owner.slot];
   if (c.known <= length) return;
   const auto size = static_cast<std::int64_t>(block_size_);
@@ -302,6 +311,8 @@ void PrefixCache::end(const Owner& owner) noexcept {
 /// block.
 void PrefixCache::fork(const Owner& parent, const Owner& child) noexcept {
   begin(child.slot, chains_[parent.slot].salt, keys_of(parent.slot));
+  const std::int32_t doubt = chains_[parent.slot].doubt;
+  if (doubt < child.sequence.length) chains_[child.slot].doubt = doubt;
   if (!holds_together(parent)) return;
   const PrefixChain& p = chains_[parent.slot];
   const auto size = static_cast<std::int64_t>(block_size_);

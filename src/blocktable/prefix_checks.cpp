@@ -109,7 +109,9 @@ Status PrefixCache::check_chain(std::uint32_t slot, const Sequence& sequence,
                                 const std::vector<std::int32_t>& depths) const {
   const PrefixChain& c = chains_[slot];
   const auto size = static_cast<std::int32_t>(block_size_);
-  const bool fits = c.known <= sequence.length && c.published <= c.blocks &&
+  const bool is_doubt_right =
+      c.doubt == PrefixChain::kNoDoubt || (c.known <= c.doubt && c.doubt < sequence.length);
+  const bool fits = c.known <= sequence.length && c.published <= c.blocks && is_doubt_right &&
                     c.blocks == c.known / size && (c.blocks == 0) == (c.last.block == kNoBlock);
   if (!fits) return violated(Invariant::prefix_counts, c.last.block, c.blocks, c.known);
   if (c.blocks == 0 || !index_.is_current(c.last)) return {};

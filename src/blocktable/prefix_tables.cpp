@@ -91,7 +91,9 @@ void BlockTables::Impl::fork_prefix(Sequence& parent, Sequence& child) noexcept 
   prefix->fork(prefix_owner(parent), prefix_owner(child));
   for (std::size_t i = 0; is_undoable && i < num_grown; ++i) {
     if (grown[i].id != parent.id) continue;
-    if (grown[i].old_length < child.length) prefix->cut(prefix_owner(child), grown[i].old_length);
+    if (grown[i].old_length < child.length) {
+      prefix->untell(prefix_owner(child), grown[i].old_length);
+    }
     return;
   }
 }
@@ -127,9 +129,10 @@ Status BlockTables::register_tokens(SequenceId id, std::span<const std::int32_t>
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
   if (Status s = Impl::check_imported(id, *sequence); !s) return s;
   const PrefixCache::Owner owner = t.prefix_owner(*sequence);
-  const std::int64_t unknown = sequence->length - t.prefix->chain(owner.slot).known;
-  if (Status s = check_num_tokens(tokens, unknown); !s) return s;
-  t.prefix->add_tokens(owner, tokens);
+  const PrefixChain& chain = t.prefix->chain(owner.slot);
+  if (Status s = check_num_tokens(tokens, sequence->length - chain.known); !s) return s;
+  const auto trusted = static_cast<std::size_t>(chain.doubt - chain.known);
+  t.prefix->add_tokens(owner, tokens.first(std::min(tokens.size(), trusted)));
   return {};
 }
 
@@ -153,7 +156,19 @@ Status BlockTables::withdraw_tokens(SequenceId id, std::int64_t length) {
   if (length < 0 || length > sequence->length) {
     return invalid_argument(Resource::sequence_length, length, 0, sequence->length);
   }
-  t.prefix->cut(t.prefix_owner(*sequence), length);
+  t.prefix->untell(t.prefix_owner(*sequence), length);
+  return {};
+}
+
+Status BlockTables::distrust_tokens(SequenceId id, std::int64_t length) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (length < 0 || length > sequence->length) {
+    return invalid_argument(Resource::sequence_length, length, 0, sequence->length);
+  }
+  t.prefix->distrust(t.prefix_owner(*sequence), length);
   return {};
 }
 

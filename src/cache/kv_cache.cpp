@@ -81,6 +81,7 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   }
   if (options.prefix_cache.is_on) {
     told.emplace(options.max_batch_rows, options.layout.block_size_tokens);
+    in_flight.emplace(options.max_sequences, options.steps_in_flight);
     if (scrubs && options.prefix_cache.duplicates == DuplicateRule::share) {
       scrubs->note_foreign_tails();
     }
@@ -147,6 +148,7 @@ SequenceOptions KvCache::Impl::limited(SequenceOptions sequence) const noexcept 
 
 Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
   if (Status status = impl_->check_maximum(options); !status) return status;
+  if (!options.tokens.empty()) impl_->notice_lost_steps(impl_->step);
   const Result<SequenceId> id = impl_->tables->create_sequence(impl_->limited(options));
   if (id && !options.tokens.empty()) impl_->note_prefix(*id);
   return id;
@@ -155,6 +157,7 @@ Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
                                  const SequenceOptions& options) {
   if (Status status = impl_->check_maximum(options); !status) return status;
   const Result<SequenceId> child = impl_->tables->fork(parent, length, impl_->limited(options));
+  if (child && impl_->in_flight) impl_->in_flight->note_fork(parent, *child);
   if (child && impl_->scrubs) {
     impl_->scrubs->note_fork(*impl_->tables->info(parent), *impl_->tables->info(*child));
   }
@@ -216,6 +219,9 @@ std::string KvCache::describe(const Status& status) const noexcept try {
   if (is(StatusCode::failed_precondition, Resource::sequence)) return describe_import(status);
   if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
   if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);
+  if (is(StatusCode::invalid_argument, Resource::layer) && status.native != 0) {
+    return describe_layer(status);
+  }
   if (is(StatusCode::failed_precondition, Resource::ticket)) return describe_ticket(status);
   if (is(StatusCode::device_error, Resource::step)) return describe_loss(status);
   if (status.code == StatusCode::insufficient_vram ||

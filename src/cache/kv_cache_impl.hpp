@@ -9,6 +9,7 @@
 #include "cache/scrub_planner.hpp"
 #include "cache/step_order.hpp"
 #include "cache/step_tokens.hpp"
+#include "cache/tokens_in_flight.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "step/step_ring.hpp"
 #include "step/ticket_events.hpp"
@@ -26,6 +27,8 @@ struct WrittenStates {
 };
 
 struct KvCache::Impl {
+  static constexpr std::uint64_t kNoStep = UINT64_MAX;
+
   Impl(Device& its_device, const KvCacheOptions& its_options, Arena its_arena,
        BlockManager its_manager)
       : device(&its_device),
@@ -51,6 +54,10 @@ struct KvCache::Impl {
   bool in_step() const noexcept {
     return phase != StepPhase::between && phase != StepPhase::recording;
   }
+  /// Whether work that the step's append has begun is not ended.
+  bool has_work() const noexcept {
+    return phase == StepPhase::planned || phase == StepPhase::replaying;
+  }
   Status check_phase(StepCall call, StepPhase expected) const noexcept {
     return phase == expected ? Status{} : out_of_order(call, phase, step);
   }
@@ -69,6 +76,7 @@ struct KvCache::Impl {
   /// Notes the tokens of the step, and its rows, whose states are lost if the device does not take
   /// it.
   void note_rows(std::span<const AppendDemand> demands, const AppendResult& appended);
+  void note_tokens(std::span<const AppendDemand> demands, const AppendResult& appended) noexcept;
   /// Marks the states that steps `first` and later were to write as lost.
   void lose_states(std::uint64_t first) noexcept;
   Status take_back_append();
@@ -81,9 +89,19 @@ struct KvCache::Impl {
   /// Keeps the figures of a batch for device_batch.
   void note_batch(const AppendResult& appended) noexcept;
   void note_batch(const RecordedStep& shape) noexcept;
+  /// With a prefix cache: looks whether work of a step has failed, whoever took the failure, and
+  /// distrusts what the lost steps were to write. `num_marked` steps have a mark at their end.
+  void notice_lost_steps(std::uint64_t num_marked) noexcept;
+  /// The first step since the last look whose work has failed, or kNoStep.
+  std::uint64_t find_lost_step(std::uint64_t num_marked) noexcept;
+  /// Has the prefix cache forget all blocks, and distrust what steps `first` and later were to
+  /// write.
+  void distrust_prefixes(std::uint64_t first) noexcept;
+  /// How many failures of the step's stream were taken so far.
+  std::uint64_t failures_taken() const noexcept;
   // kv_cache_prefix.cpp
   void note_prefix(SequenceId sequence) noexcept;
-  void distrust_prefixes() noexcept;
+  void note_sharing(SequenceId sequence) noexcept;
   void settle_tokens() noexcept;
   /// Notes that the step's K and V of a layer are written.
   void note_written(std::size_t layer) noexcept {
@@ -118,9 +136,12 @@ struct KvCache::Impl {
   std::uint64_t batches = 0;              // number of appends and recordings begun
   std::vector<std::uint64_t> written_in;  // by layer: the last batch whose K and V were written
   std::uint64_t num_steps_lost = 0;
-  std::optional<StepTokens> told;  // none: there is no prefix cache
-  std::int32_t num_written = 0;    // layers whose K and V this batch has written
-  bool wrote_some = false;         // whether write_kv was called for one, or K and V were declared
+  std::optional<StepTokens> told;           // none: there is no prefix cache
+  std::optional<TokensInFlight> in_flight;  // the same
+  std::uint64_t looked_at = 0;              // steps whose work has completed, or was found lost
+  std::uint64_t failures_before = 0;        // that were taken of the stream before this batch
+  std::int32_t num_written = 0;             // layers whose K and V this batch has written
+  bool wrote_some = false;  // whether write_kv was called for one, or K and V were declared
 };
 
 }  // namespace kvarena

@@ -7,16 +7,13 @@
 
 namespace kvarena {
 
-/// A sequence that begins with blocks of others may continue in one of them after a cut.
+/// A sequence that begins with blocks of others may continue in one of them after a cut. The steps
+/// that have ended were to write them.
 void KvCache::Impl::note_prefix(SequenceId sequence) noexcept {
-  if (!scrubs) return;
   const Result<PrefixMatch> found = tables->prefix_of(sequence);
-  if (found && found->blocks > 0) scrubs->note_foreign_tails();
-}
-
-/// After a step that was lost or failed, nobody knows which of the published blocks were written.
-void KvCache::Impl::distrust_prefixes() noexcept {
-  if (options.prefix_cache.is_on) static_cast<void>(tables->forget_all());
+  if (!found || found->blocks == 0) return;
+  if (scrubs) scrubs->note_foreign_tails();
+  if (step > 0) in_flight->note(sequence, 0, step - 1);
 }
 
 /// Publishes what the step has filled, unless it left K and V of a layer unwritten.
@@ -31,7 +28,17 @@ void KvCache::Impl::settle_tokens() noexcept {
   }
 }
 
+/// What is about to be published may be given up for equal blocks of steps that have ended.
+void KvCache::Impl::note_sharing(SequenceId sequence) noexcept {
+  if (options.prefix_cache.duplicates != DuplicateRule::share || !told || step == 0) return;
+  const Result<SequenceInfo> info = tables->info(sequence);
+  if (!info) return;
+  const std::int64_t size = options.layout.block_size_tokens;
+  in_flight->note(sequence, info->published_blocks * size, step - 1);
+}
+
 Result<PrefixMatch> KvCache::adopt(SequenceId sequence, std::span<const std::int32_t> tokens) {
+  impl_->notice_lost_steps(impl_->step);
   Result<PrefixMatch> found = impl_->tables->adopt(sequence, tokens);
   if (found) impl_->note_prefix(sequence);
   return found;
@@ -40,9 +47,11 @@ Result<PrefixMatch> KvCache::adopt(SequenceId sequence, std::span<const std::int
 /// What a step is about to write cannot be published before its end.
 Status KvCache::register_tokens(SequenceId sequence, std::span<const std::int32_t> tokens) {
   Impl& c = *impl_;
-  if (c.phase == StepPhase::planned || c.phase == StepPhase::replaying) {
+  if (c.has_work()) {
     return out_of_order(StepCall::register_tokens, c.phase, c.step);
   }
+  c.notice_lost_steps(c.step);
+  c.note_sharing(sequence);
   if (Status s = c.tables->register_tokens(sequence, tokens); !s) return s;
   return c.tables->publish(sequence);
 }

@@ -49,7 +49,7 @@ Status KvCache::Impl::check_layer(StepCall call, std::int32_t layer) const noexc
   const std::int32_t last = arena.num_layers() - 1;
   if (Status status = check_range(Resource::layer, layer, 0, last); !status) return status;
   const bool exists = arena.groups() == nullptr || arena.groups()->has_layer(layer);
-  return exists ? Status{} : invalid_argument(Resource::layer, layer, 0, last);
+  return exists ? Status{} : wrong_layer(layer, last, WantedLayer::with_kv);
 }
 
 bool KvCache::Impl::is_cross(std::int32_t layer) const noexcept {
@@ -64,12 +64,14 @@ Status KvCache::Impl::check_writes(std::int32_t layer, bool cross) const noexcep
   const std::int32_t owner = owner_of(layer);
   if (owner != layer) return invalid_argument(Resource::layer, layer, owner, owner);
   if (is_cross(layer) == cross) return {};
-  return invalid_argument(Resource::layer, layer, 0, arena.num_layers() - 1);
+  return wrong_layer(layer, arena.num_layers() - 1,
+                     cross ? WantedLayer::of_encoder : WantedLayer::of_tokens);
 }
 
 /// Waits for the slot that this step reuses, then retires what step n - k and earlier ones fenced.
 Status KvCache::Impl::retire_ended() {
   if (Status status = ring->wait(slot_index()); !status) return status;
+  notice_lost_steps(step);
   const auto k = static_cast<std::uint64_t>(options.steps_in_flight);
   if (step >= k) {
     if (Status status = check_taken(step - k); !status) return status;
@@ -102,7 +104,7 @@ Status KvCache::begin_step(const StepOptions& options) {
   if (Status status = c.order_behind_last(stream); !status) return status;
   c.publisher->begin_step();  // other threads then see a wait that does not end
   if (Status status = c.retire_ended(); !status) {
-    if (status.code == StatusCode::device_error) c.distrust_prefixes();
+    if (status.code == StatusCode::device_error) c.distrust_prefixes(c.find_lost_step(c.step));
     c.publish();
     return status;
   }
@@ -233,7 +235,7 @@ Status KvCache::attend(const AttendArgs& given) {
   const bool is_written = c.written_in[owner] == c.batches || c.is_cross(given.layer);
   if (c.num_tokens > 0 && !is_written && !given.kv_is_written) return kv_not_written(given.layer);
   if (given.windowed && c.arena.groups() != nullptr) {
-    return invalid_argument(Resource::layer, given.layer, 0, c.arena.num_layers() - 1);
+    return wrong_layer(given.layer, c.arena.num_layers() - 1, WantedLayer::unwindowed);
   }
   if (given.windowed && c.options.window_tokens == 0) {
     return invalid_argument(Resource::window, 0, 1, kMaxTokens);
@@ -254,6 +256,7 @@ Status KvCache::Impl::close_step() {
   if (Status status = ring->mark(slot_index(), stream); !status) return status;
   if (phase == StepPhase::replaying) backend->end_replay();
   tables->settle_append();
+  notice_lost_steps(step + 1);
   settle_tokens();
   phase = StepPhase::between;
   ++step;
@@ -284,6 +287,7 @@ Status KvCache::Impl::take_back_append() {
 Status KvCache::abort_step() {
   Impl& c = *impl_;
   if (!c.in_step()) return out_of_order(StepCall::abort_step, c.phase, c.step);
+  c.notice_lost_steps(c.step);  // copies on write stay, made or not
   if (c.phase != StepPhase::begun) {
     if (Status status = c.take_back_append(); !status) return status;
   }
@@ -301,6 +305,7 @@ Status KvCache::publish() {
   Impl& c = *impl_;
   if (Status status = c.check_phase(StepCall::publish, StepPhase::between); !status) return status;
   const Status retired = c.fences->retire_through(c.manager, c.step);
+  c.notice_lost_steps(c.step);
   c.publish();
   return retired;
 }
@@ -308,9 +313,10 @@ Status KvCache::publish() {
 Status KvCache::synchronize() {
   Impl& c = *impl_;
   if (Status s = unless_destroyed(c.device->synchronize(c.stream)); !s) {
-    c.distrust_prefixes();
+    c.distrust_prefixes(c.find_lost_step(c.step));
     return s;
   }
+  c.notice_lost_steps(c.step);
   return c.step == 0 || c.phase != StepPhase::between ? Status{} : c.check_taken(c.step - 1);
 }
 

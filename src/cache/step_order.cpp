@@ -68,6 +68,32 @@ std::string describe_loss(const Status& status) {
       steps, status.subject);
 }
 
+std::string describe_layer(const Status& status) {
+  switch (static_cast<WantedLayer>(status.native)) {
+    case WantedLayer::with_kv:
+      return fmt::format(
+          "invalid layer: layer {} has no K and V: a layer of an attention group "
+          "was expected",
+          status.subject);
+    case WantedLayer::of_tokens:
+      return fmt::format(
+          "invalid layer: layer {} is of a cross group, whose K and V are an "
+          "encoder's: write them with write_cross",
+          status.subject);
+    case WantedLayer::of_encoder:
+      return fmt::format(
+          "invalid layer: layer {} is of no cross group: write its K and V with "
+          "write_kv",
+          status.subject);
+    case WantedLayer::unwindowed:
+      return fmt::format(
+          "invalid layer: layer {} has the window of its group: leave `windowed` "
+          "unset in a cache with groups",
+          status.subject);
+  }
+  return kvarena::describe(status);
+}
+
 std::string describe_unwritten(const Status& status) {
   return fmt::format(
       "K and V of layer {} have not been written in this step: call write_kv first, or set "

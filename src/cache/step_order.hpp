@@ -51,6 +51,23 @@ constexpr Status steps_lost(std::uint64_t first, std::uint64_t last) noexcept {
 /// Describes a status of steps_lost: the steps, the cause, and what to do.
 std::string describe_loss(const Status& status);
 
+/// What a call wants of a layer. It is Status::native of an invalid_argument (layer).
+enum class WantedLayer : std::int32_t {
+  with_kv = 1,  ///< K and V, its own or those of another layer
+  of_tokens,    ///< K and V that are not an encoder's
+  of_encoder,   ///< K and V of an encoder
+  unwindowed,   ///< no group: the window of a layer is its group's
+};
+
+/// Returns invalid_argument (layer) for a layer that exists and is of another kind.
+constexpr Status wrong_layer(std::int32_t layer, std::int32_t last, WantedLayer wanted) noexcept {
+  Status status = invalid_argument(Resource::layer, layer, 0, last);
+  status.native = static_cast<std::int32_t>(wanted);
+  return status;
+}
+/// Describes a status of wrong_layer: what the layer is, and the call for it.
+std::string describe_layer(const Status& status);
+
 /// Returns failed_precondition (layer), for attend.
 constexpr Status kv_not_written(std::int32_t layer) noexcept {
   return failed_precondition(Resource::layer, static_cast<std::uint64_t>(layer));

@@ -66,6 +66,9 @@ class CudaDeviceImpl final : public CudaDevice {
   Result<StreamId> create_stream() override { return create_stream_on(nullptr); }
   Status destroy_stream(StreamId stream) override { return destroy_stream(stream, Adoptions::one); }
   Status synchronize(StreamId stream) override { return streams_.synchronize(stream); }
+  Result<std::uint64_t> failures_taken(StreamId its) const override {
+    return streams_.failures_taken(its);
+  }
   Result<EventId> create_event() override { return streams_.create_event(); }
   Status destroy_event(EventId event) override { return streams_.destroy_event(event); }
   Status record(EventId event, StreamId stream) override { return streams_.record(event, stream); }

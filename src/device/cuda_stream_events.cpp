@@ -8,6 +8,22 @@
 
 namespace kvarena {
 
+/// Returns the failure in front of a point, or ok.
+Status CudaStreamTable::failure_at(const StreamPoint& point) const noexcept {
+  const Stream* stream = find(point.stream);
+  return stream != nullptr ? stream->failures.at(point.position) : Status{};
+}
+
+bool CudaStreamTable::can_fail(const StreamPoint& point) const noexcept {
+  const Stream* stream = find(point.stream);
+  if (stream == nullptr) return false;
+  return stream->completed < point.position || !stream->failures.at(point.position).is_ok();
+}
+
+Status CudaStreamTable::failure_of(const Event& event) const noexcept {
+  return event.failure.is_ok() ? failure_at(event.point) : event.failure;
+}
+
 Result<EventId> CudaStreamTable::create_event() {
   Event event;
   Status status = context_.call(Resource::event, 0, [&] {
@@ -56,6 +72,7 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
   if (!status) return status;
   const Lock lock(mutex_);
   target->point = {stream, found->queued};
+  target->failure = {};
   return {};
 }
 
@@ -89,7 +106,7 @@ Result<bool> CudaStreamTable::is_complete(EventId event) {
       context_.query(Resource::event, event.value, [&] { return cudaEventQuery(found->native); });
   if (!is_reached || !*is_reached) return is_reached;
   const Lock lock(mutex_);
-  if (Status failure = failure_at(found->point); !failure) return failure;
+  if (Status failure = failure_of(*found); !failure) return failure;
   return true;
 }
 
@@ -100,7 +117,7 @@ Status CudaStreamTable::synchronize(EventId event) {
                                 [&] { return cudaEventSynchronize(found->native); });
   if (!status) return status;
   const Lock lock(mutex_);
-  return failure_at(found->point);
+  return failure_of(*found);
 }
 
 }  // namespace kvarena

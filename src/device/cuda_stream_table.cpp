@@ -45,22 +45,13 @@ Status CudaStreamTable::Stream::check_thread() const noexcept {
   return is_here ? Status{} : failed_precondition(Resource::stream, id.value);
 }
 
-/// Returns the failure in front of a point, or ok.
-Status CudaStreamTable::failure_at(const StreamPoint& point) const noexcept {
-  const Stream* stream = find(point.stream);
-  return stream != nullptr ? stream->failures.at(point.position) : Status{};
-}
-
-bool CudaStreamTable::can_fail(const StreamPoint& point) const noexcept {
-  const Stream* stream = find(point.stream);
-  if (stream == nullptr) return false;
-  return stream->completed < point.position || !stream->failures.at(point.position).is_ok();
-}
-
-/// Takes the stream's failure, for synchronize and destroy_stream.
+/// Takes the stream's failure, for synchronize and destroy_stream. The events behind it keep it.
 Status CudaStreamTable::take_failure(Stream& stream) noexcept {
+  if (stream.failures.current().is_ok()) return {};
+  for (auto& [id, event] : events_) {
+    if (event.point.stream == stream.id) event.failure = failure_of(event);
+  }
   const Status status = stream.failures.take(stream.queued);
-  if (status.is_ok()) return status;
   // Later points must differ from those behind the failure, even when nothing was queued in
   // between.
   ++stream.queued;
@@ -345,6 +336,13 @@ Status CudaStreamTable::synchronize(StreamId stream) {
   if (!status) return status;
   const Lock lock(mutex_);
   return take_failure(*find(stream));
+}
+
+Result<std::uint64_t> CudaStreamTable::failures_taken(StreamId stream) const {
+  const Lock lock(mutex_);
+  const Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  return found->failures.num_taken();
 }
 
 }  // namespace kvarena

@@ -54,6 +54,7 @@ class CudaStreamTable {
 
   // These are as in Device.
   Status synchronize(StreamId stream);
+  Result<std::uint64_t> failures_taken(StreamId stream) const;
   Result<EventId> create_event();
   Status destroy_event(EventId event);
   Status record(EventId event, StreamId stream);
@@ -119,7 +120,8 @@ class CudaStreamTable {
   };
   struct Event {
     CUevent_st* native = nullptr;
-    StreamPoint point;
+    StreamPoint point;  // of the last recording
+    Status failure;     // in front of the point, once it was taken
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -130,6 +132,7 @@ class CudaStreamTable {
   }
   Stream* find(StreamId stream) const noexcept;
   Status failure_at(const StreamPoint& point) const noexcept;
+  Status failure_of(const Event& event) const noexcept;
   /// Whether a stream that waits for `point` may have to fail with it.
   bool can_fail(const StreamPoint& point) const noexcept;
   /// Returns a stream that takes work, not_found, or nullptr when the stream has failed and work is

@@ -42,6 +42,9 @@ class ForwardingDevice : public Device {
   Result<StreamId> create_stream() override { return inner_.create_stream(); }
   Status destroy_stream(StreamId stream) override { return inner_.destroy_stream(stream); }
   Status synchronize(StreamId stream) override { return inner_.synchronize(stream); }
+  Result<std::uint64_t> failures_taken(StreamId stream) const override {
+    return inner_.failures_taken(stream);
+  }
   Result<EventId> create_event() override { return inner_.create_event(); }
   Status destroy_event(EventId event) override { return inner_.destroy_event(event); }
   Status record(EventId event, StreamId stream) override { return inner_.record(event, stream); }

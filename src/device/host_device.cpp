@@ -50,6 +50,9 @@ class HostDeviceImpl final : public HostDevice {
   Result<StreamId> create_stream() override { return streams_.create_stream(); }
   Status destroy_stream(StreamId stream) override { return streams_.destroy_stream(stream); }
   Status synchronize(StreamId stream) override { return streams_.synchronize(stream); }
+  Result<std::uint64_t> failures_taken(StreamId stream) const override {
+    return streams_.failures_taken(stream);
+  }
   Result<EventId> create_event() override { return streams_.create_event(); }
   Status destroy_event(EventId event) override { return streams_.destroy_event(event); }
   Status record(EventId event, StreamId stream) override { return streams_.record(event, stream); }

@@ -56,10 +56,17 @@ Status HostStreamTable::failure_at(const StreamPoint& point) const noexcept {
   return stream != nullptr ? stream->failures.at(point.position) : Status{};
 }
 
-/// Takes the stream's failure, for synchronize and destroy_stream.
+Status HostStreamTable::failure_of(const Event& event) const noexcept {
+  return event.failure.is_ok() ? failure_at(event.point) : event.failure;
+}
+
+/// Takes the stream's failure, for synchronize and destroy_stream. The events behind it keep it.
 Status HostStreamTable::take_failure(Stream& stream) noexcept {
+  if (stream.failures.current().is_ok()) return {};
+  for (auto& [id, event] : events_) {
+    if (event.point.stream == stream.id) event.failure = failure_of(event);
+  }
   const Status status = stream.failures.take(stream.queued);
-  if (status.is_ok()) return status;
   // Later points must differ from those behind the failure, even when nothing was queued in
   // between.
   ++stream.queued;
@@ -205,6 +212,13 @@ Status HostStreamTable::synchronize(StreamId stream) {
   return take_failure(*found);
 }
 
+Result<std::uint64_t> HostStreamTable::failures_taken(StreamId stream) const {
+  const Lock lock(mutex_);
+  const Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  return found->failures.num_taken();
+}
+
 /// Queues an operation while the lock is held. Waits while the stream is full.
 Status HostStreamTable::push(Lock& lock, StreamId stream, const HostOperation& operation) {
   if (Status status = check_caller(stream); !status) return status;
@@ -236,9 +250,9 @@ Status HostStreamTable::enqueue(StreamId stream, const HostOperation& operation)
 Result<EventId> HostStreamTable::create_event() {
   const Lock lock(mutex_);
   try {
-    events_.emplace(last_event_ + 1, StreamPoint{});
+    events_.emplace(last_event_ + 1, Event{});
   } catch (const std::bad_alloc&) {
-    return exhausted(Resource::host_memory, sizeof(StreamPoint), 0);
+    return exhausted(Resource::host_memory, sizeof(Event), 0);
   }
   return EventId{++last_event_};
 }
@@ -255,7 +269,7 @@ Status HostStreamTable::record(EventId event, StreamId stream) {
   if (it == events_.end()) return not_found(Resource::event, event.value);
   const Stream* found = find(stream);
   if (found == nullptr) return not_found(Resource::stream, stream.value);
-  it->second = {stream, found->queued};
+  it->second = {.point = {stream, found->queued}, .failure = {}};
   return {};
 }
 
@@ -265,7 +279,7 @@ Status HostStreamTable::wait(StreamId stream, EventId event) {
   if (it == events_.end()) return not_found(Resource::event, event.value);
   HostOperation operation;
   operation.kind = HostOperation::Kind::wait;
-  operation.point = it->second;
+  operation.point = it->second.point;
   return push(lock, stream, operation);
 }
 
@@ -273,8 +287,8 @@ Result<bool> HostStreamTable::is_complete(EventId event) {
   const Lock lock(mutex_);
   const auto it = events_.find(event.value);
   if (it == events_.end()) return not_found(Resource::event, event.value);
-  if (!is_reached(it->second)) return false;
-  if (Status failure = failure_at(it->second); !failure) return failure;
+  if (!is_reached(it->second.point)) return false;
+  if (Status failure = failure_of(it->second); !failure) return failure;
   return true;
 }
 
@@ -283,9 +297,9 @@ Status HostStreamTable::synchronize(EventId event) {
   Lock lock(mutex_);
   const auto it = events_.find(event.value);
   if (it == events_.end()) return not_found(Resource::event, event.value);
-  const StreamPoint point = it->second;
-  if (Status status = complete(lock, point); !status) return status;
-  return failure_at(point);
+  const Event recorded = it->second;
+  if (Status status = complete(lock, recorded.point); !status) return status;
+  return failure_of(recorded);
 }
 
 }  // namespace kvarena

@@ -12,7 +12,7 @@
 /// An operation that fails makes its stream fail. The stream then skips operations until
 /// synchronize takes the failure. Waits are not skipped, so that no point is reached before the
 /// points it waited for. A point behind a failure is a failed point, and a stream that waits for it
-/// fails too. Each stream remembers the last of the failures that were taken.
+/// fails too. Each stream remembers the last of the failures that were taken. Events keep theirs.
 ///
 /// With inline_calls nothing stays queued: a call runs its operation, with both counters one
 /// further.
@@ -51,6 +51,7 @@ class HostStreamTable {
   Result<StreamId> create_stream();
   Status destroy_stream(StreamId stream);
   Status synchronize(StreamId stream);
+  Result<std::uint64_t> failures_taken(StreamId stream) const;
   Result<EventId> create_event();
   Status destroy_event(EventId event);
   Status record(EventId event, StreamId stream);
@@ -81,6 +82,11 @@ class HostStreamTable {
     bool is_empty() const noexcept { return completed == queued; }
     const HostOperation& head() const noexcept { return ring[completed % ring.size()]; }
   };
+  /// The last recording of an event.
+  struct Event {
+    StreamPoint point;
+    Status failure;  // in front of the point, once it was taken
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   /// Returns the slot in which a stream lies when it belongs to this table.
@@ -91,6 +97,7 @@ class HostStreamTable {
   bool is_reached(const StreamPoint& point) const noexcept;
   bool is_ready(const Stream& stream) const noexcept;
   Status failure_at(const StreamPoint& point) const noexcept;
+  Status failure_of(const Event& event) const noexcept;
   Status take_failure(Stream& stream) noexcept;
   /// Refuses a call from inside a host function of this table, because the call would wait for
   /// itself.
@@ -112,7 +119,7 @@ class HostStreamTable {
   std::vector<std::unique_ptr<Stream>> slots_;  // by slot_of
   const std::uint64_t stream_space_ = take_id_space(IdKind::stream);
   std::uint64_t num_streams_ever_ = 0;
-  std::unordered_map<std::uint64_t, StreamPoint> events_;    // by id
+  std::unordered_map<std::uint64_t, Event> events_;          // by id
   std::uint64_t last_event_ = take_id_space(IdKind::event);  // the id issued last, or the begin of
                                                              // the range
 };

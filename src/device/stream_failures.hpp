@@ -2,7 +2,7 @@
 
 /// @file
 /// The points of a stream that lie behind a failure. Of the failures that were taken, the last is
-/// remembered. Plain state; its owner locks.
+/// remembered, and how many there were. Plain state; its owner locks.
 
 #include "kvarena/base/status.hpp"
 
@@ -30,11 +30,14 @@ class StreamFailures {
   Status take(std::uint64_t last) noexcept {
     const Status status = current_.status;
     if (status.is_ok()) return status;
+    ++num_taken_;
     taken_ = current_;
     taken_.last = last;
     current_ = {};
     return status;
   }
+  /// Returns how often take has returned a failure.
+  std::uint64_t num_taken() const noexcept { return num_taken_; }
 
  private:
   /// A failure and the points behind it, [first, last].
@@ -49,6 +52,7 @@ class StreamFailures {
   };
   Failure current_;
   Failure taken_;
+  std::uint64_t num_taken_ = 0;
 };
 
 }  // namespace kvarena

@@ -21,6 +21,13 @@ inline Result<bool> is_over(Device& device, EventId event) {
   return true;
 }
 
+/// Returns whether the event's last recording has completed, or the failure in front of it. A call
+/// that fails once is made again.
+inline Result<bool> is_complete(Device& device, EventId event) {
+  const Result<bool> complete = device.is_complete(event);
+  return complete ? complete : device.is_complete(event);
+}
+
 /// Waits until the event's last recording has completed, as failed or not.
 inline Status wait_until_over(Device& device, EventId event) {
   const Status waited = device.synchronize(event);

@@ -38,6 +38,10 @@ StepRing::~StepRing() {
 
 Status StepRing::wait(std::size_t index) { return wait_until_over(*device_, done_[index]); }
 
+Result<bool> StepRing::is_complete(std::size_t index) {
+  return kvarena::is_complete(*device_, done_[index]);
+}
+
 Status StepRing::mark(std::size_t index, StreamId stream) {
   return unless_destroyed(device_->record(done_[index], stream));
 }

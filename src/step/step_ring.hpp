@@ -35,6 +35,8 @@ class StepRing {
   std::size_t index_of(std::uint64_t step) const noexcept { return step % done_.size(); }
   /// Waits until the work that used the slot last has completed, even if it failed.
   Status wait(std::size_t index);
+  /// Returns whether the work that used the slot last has completed, or its failure.
+  Result<bool> is_complete(std::size_t index);
   /// Marks the end of the work on `stream` that uses the slot. A stream that was destroyed has no
   /// work left.
   Status mark(std::size_t index, StreamId stream);

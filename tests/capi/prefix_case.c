@@ -100,6 +100,40 @@ static void test_hits(kvarena_cache* cache, const int32_t* tokens) {
   EXPECT_CODE(kvarena_sequence_forget(cache, third), KVARENA_NOT_FOUND);
 }
 
+/// An import has a salt and extra keys, but no tokens.
+static void test_imports(kvarena_cache* cache, const int32_t* tokens) {
+  kvarena_sequence_options prompt = SIZED(kvarena_sequence_options);
+  const kvarena_extra_key key = {7, 0};
+  prompt.salt = 77;
+  prompt.extra_keys = &key;
+  prompt.num_extra_keys = 1;
+  kvarena_sequence import = 0;
+  kvarena_prefix found = SIZED(kvarena_prefix);
+  EXPECT_OK(kvarena_sequence_import(cache, kPrompt, &prompt, 0, &import));
+  EXPECT_OK(kvarena_sequence_publish_import(cache, import));
+  EXPECT_OK(kvarena_sequence_register(cache, import, tokens, kPrompt));
+  prompt.tokens = tokens;
+  prompt.num_tokens = kPrompt;
+  EXPECT_OK(kvarena_prefix_match(cache, &prompt, &found));
+  CHECK(found.tokens == 32);
+  kvarena_sequence other = 0;
+  EXPECT_CODE(kvarena_sequence_import(cache, 1, &prompt, 0, &other), KVARENA_INVALID_ARGUMENT);
+  prompt.num_extra_keys = 0;
+  EXPECT_OK(kvarena_prefix_match(cache, &prompt, &found));
+  CHECK(found.tokens == 0);
+  prompt.salt = 0;
+  EXPECT_OK(kvarena_prefix_match(cache, &prompt, &found));
+  CHECK(found.tokens == 0);
+  prompt = SIZED(kvarena_sequence_options);
+  prompt.salt = 77;
+  EXPECT_CODE(kvarena_sequence_fork(cache, import, 1, &prompt, &other), KVARENA_INVALID_ARGUMENT);
+  prompt.salt = 0;
+  prompt.reserved = 1;
+  EXPECT_STATUS(kvarena_sequence_create(cache, &prompt, &other), KVARENA_UNSUPPORTED,
+                KVARENA_RESOURCE_SPAN_SIZE);
+  EXPECT_OK(kvarena_sequence_destroy(cache, &import, 1, 0));
+}
+
 /// What steps tell, what is told later, and what is refused.
 static void test_telling(kvarena_cache* cache, const int32_t* tokens) {
   kvarena_sequence sequences[2] = {0, 0};
@@ -170,6 +204,7 @@ void test_prefixes(void) {
   for (int i = 0; i < kPrompt; ++i) tokens[i] = 100 + i;
   test_hits(cache, tokens);
   test_telling(cache, tokens);
+  test_imports(cache, tokens);
   EXPECT_OK(kvarena_cache_check(cache));
   EXPECT_OK(kvarena_cache_release(cache));
 

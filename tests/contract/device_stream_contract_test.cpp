@@ -272,6 +272,38 @@ TEST_P(DeviceStreamContract, EventsBehindAFailureAreFailed) {
   EXPECT_OK(device_->synchronize(bad));
 }
 
+TEST_P(DeviceStreamContract, EventsStayFailedWhateverComesLater) {
+  for (const bool destroys : {false, true}) {
+    const StreamId s = stream();
+    const EventId bad = event();
+    const EventId good = event();
+    EXPECT_OK(device_->launch_host(fail, nullptr, s));
+    EXPECT_OK(device_->record(bad, s));
+    EXPECT_EQ(device_->synchronize(s), kFailure);
+    EXPECT_OK(device_->record(good, s));
+    EXPECT_OK(device_->launch_host(fail, nullptr, s));
+    EXPECT_EQ(destroys ? device_->destroy_stream(s) : device_->synchronize(s), kFailure);
+    EXPECT_EQ(device_->synchronize(bad), kFailure);
+    EXPECT_EQ(device_->is_complete(bad).status(), kFailure);
+    EXPECT_TRUE(is_complete(good));
+  }
+}
+
+TEST_P(DeviceStreamContract, CountsTheFailuresThatWereTaken) {
+  const StreamId s = stream();
+  EXPECT_EQ(device_->failures_taken(s).value(), 0U);
+  for (std::uint64_t taken = 1; taken < 3; ++taken) {
+    EXPECT_OK(device_->launch_host(fail, nullptr, s));
+    EXPECT_EQ(device_->failures_taken(s).value(), taken - 1);
+    EXPECT_EQ(device_->synchronize(s), kFailure);
+    EXPECT_EQ(device_->failures_taken(s).value(), taken);
+    EXPECT_OK(device_->synchronize(s));
+  }
+  EXPECT_EQ(device_->failures_taken(s).value(), 2U);
+  EXPECT_OK(device_->destroy_stream(s));
+  EXPECT_FAILS(device_->failures_taken(s), not_found, stream);
+}
+
 TEST_P(DeviceStreamContract, WhoWaitsForAFailedStreamFailsToo) {
   const StreamId producer = stream();
   const StreamId consumer = stream();

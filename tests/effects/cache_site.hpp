@@ -119,6 +119,9 @@ class CacheSite {
   void step(const Numbers& n);
   void publish(const Numbers& n);
 
+  // Steps whose work fails: cache_site_losses.cpp.
+  void lose_step(const Numbers& n);
+
   // Readers, tickets, streams, failures: cache_site_readers.cpp.
   void check_sequence(const Numbers& n);
   void open_reader(const Numbers& n);
@@ -281,6 +284,10 @@ class CacheSite {
   void take_prefix(Sequence& sequence, std::span<const std::int32_t> prompt,
                    const PrefixMatch& found);
   bool grow(const Numbers& n);
+  bool break_stream();
+  void take_failure(std::uint32_t number);
+  void lose_words(Sequence& sequence, std::size_t first, std::size_t last);
+  void lose_words_of_step(bool loses_copies);
   void note_growth(std::span<const AppendDemand> demands, const StepBatch& batch);
   void write_layer(std::size_t layer);
   void leave_step();
@@ -305,9 +312,11 @@ class CacheSite {
   std::vector<Word> step_words_;  // of its new tokens
   std::int64_t num_copies_ = 0;   // that it made
   std::vector<bool> is_layer_written_;
+  bool is_loss_pending_ = false;  // the cache may not have seen yet that work has failed
   std::uint32_t num_names_ = 0;
   std::vector<std::uint32_t> families_{0};  // by word: who wrote it
   std::vector<bool> is_written_{false};     // by word: every layer of it was
+  std::vector<bool> is_lost_{false};        // by word: a step was to write it whose work has failed
   std::vector<Word> contents_{0};           // by word: the word of the same content that came first
   std::vector<std::int32_t> tokens_{0};     // by word
   std::map<std::tuple<std::uint64_t, Word, std::int32_t>, Word> meanings_;  // of a tenant's prefix

@@ -16,6 +16,7 @@ void CacheSite::add_word(Sequence& sequence, std::int32_t token) {
   sequence.words.push_back(word);
   families_.push_back(sequence.family);
   is_written_.push_back(false);
+  is_lost_.push_back(false);
   contents_.push_back(content);
   tokens_.push_back(token);
 }
@@ -108,13 +109,14 @@ void CacheSite::adopt(const Numbers& n) {
   if (found) take_prefix(*sequence, asked.tokens, *found);
 }
 
-/// Tells what no step has told, when all of it has been written.
+/// Tells what no step has told, when all of it has been written or the cache can know that it was
+/// not.
 void CacheSite::register_tokens(const Numbers& n) {
   const Sequence* sequence = pick(sequences_, n[0]);
   if (!options_.has_prefix_cache || sequence == nullptr || sequence->is_import) return;
   const auto info = cache_.tables().info(sequence->id).value();
   const bool is_written = std::all_of(sequence->words.begin(), sequence->words.end(),
-                                      [this](Word word) { return is_written_[word]; });
+                                      [this](Word w) { return is_written_[w] || is_lost_[w]; });
   const std::vector<std::int32_t> rest =
       tokens_of(*sequence, static_cast<std::size_t>(info.known_tokens));
   const auto call = [&] { return cache_.register_tokens(sequence->id, rest); };

@@ -28,6 +28,7 @@ bool CacheSite::enter_step(StreamId stream) {
                   ? std::string(is_elsewhere ? "a step begins on another stream" : "a step begins")
                   : std::string("begin_step fails: ") + std::string(name_of(status.code)));
   is_in_step_ = static_cast<bool>(status);
+  if (is_in_step_) is_loss_pending_ = false;
   find_retired();
   if (!is_in_step_) return false;
   forget_append();

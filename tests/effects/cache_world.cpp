@@ -17,7 +17,7 @@ struct Kind {
 };
 
 // By number of kind; those of kWithOther follow.
-constexpr std::array<Kind, 32> kKinds = {{
+constexpr std::array<Kind, 33> kKinds = {{
     {&CacheSite::create_sequence, 5},
     {&CacheSite::fork, 7},
     {&CacheSite::destroy, 6},
@@ -49,7 +49,8 @@ constexpr std::array<Kind, 32> kKinds = {{
     {&CacheSite::adopt, 1},
     {&CacheSite::register_tokens, 2},
     {&CacheSite::forget, 1},
-    {&CacheSite::set_limits, 2},
+    {&CacheSite::set_limits, 3},
+    {&CacheSite::lose_step, 2},
 }};
 constexpr std::array<PlayWithOther, 2> kWithOther = {&CacheSite::offer_foreign_stream,
                                                      &CacheSite::offer_foreign_ticket};

@@ -256,7 +256,30 @@ void NaivePrefix::publish(SequenceId id, std::int64_t length) {
   s.published = end;
 }
 
+void NaivePrefix::register_tokens(SequenceId id, std::span<const std::int32_t> tokens) {
+  const Sequence& s = sequences_.at(id);
+  for (const std::int32_t& token : tokens) {
+    if (std::ssize(s.known) + (&token - tokens.data()) < s.doubt) continue;
+    return add_tokens(id, tokens.first(static_cast<std::size_t>(&token - tokens.data())));
+  }
+  add_tokens(id, tokens);
+}
+
 void NaivePrefix::cut(SequenceId id, std::int64_t length) {
+  Sequence& s = sequences_.at(id);
+  if (s.doubt >= length) s.doubt = std::int64_t{1} << 60;
+  untell(id, length);
+}
+
+void NaivePrefix::distrust(SequenceId id, std::int64_t length) {
+  if (length == tables_.sequences().at(id).length) return;
+  untell(id, length);
+  static_cast<void>(holds_together(id));
+  Sequence& s = sequences_.at(id);
+  s.doubt = std::min(s.doubt, length);
+}
+
+void NaivePrefix::untell(SequenceId id, std::int64_t length) {
   Sequence& s = sequences_.at(id);
   const auto keep = static_cast<std::size_t>(length) / block_size_;
   if (static_cast<std::int64_t>(s.known.size()) <= length) return;
@@ -291,6 +314,7 @@ void NaivePrefix::fork(SequenceId parent, SequenceId child, std::int64_t length)
   c.has_account = accounts_.contains(c.salt);
   if (c.has_account) ++accounts_.at(c.salt).sequences;
   c.keys = sequences_.at(parent).keys;
+  if (sequences_.at(parent).doubt < length) c.doubt = sequences_.at(parent).doubt;
   if (!holds_together(parent)) return;
   const Sequence& p = sequences_.at(parent);
   const std::size_t keep = std::min(p.published, static_cast<std::size_t>(length) / block_size_);

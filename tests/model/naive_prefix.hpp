@@ -28,7 +28,8 @@ class NaivePrefix {
     std::vector<std::uint64_t> chain;  // entries of its leading blocks
     std::size_t published = 0;
     bool has_equals = false;
-    bool has_account = false;  // its salt had one when it began
+    bool has_account = false;                    // its salt had one when it began
+    std::int64_t doubt = std::int64_t{1} << 60;  // the first token that may be unwritten
   };
   /// A salt with limits.
   struct Account {
@@ -56,7 +57,11 @@ class NaivePrefix {
   void fork(SequenceId parent, SequenceId child, std::int64_t length);
   void add_tokens(SequenceId id, std::span<const std::int32_t> tokens);
   void publish(SequenceId id, std::int64_t length);
+  /// Tells tokens that no append has told: not those that may be unwritten.
+  void register_tokens(SequenceId id, std::span<const std::int32_t> tokens);
+  void untell(SequenceId id, std::int64_t length);
   void cut(SequenceId id, std::int64_t length);
+  void distrust(SequenceId id, std::int64_t length);
   void end(SequenceId id);
   void forget(SequenceId id);
   void forget_salt(std::uint64_t salt);

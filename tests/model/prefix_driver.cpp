@@ -52,6 +52,7 @@ std::span<const PrefixDriver::Move> PrefixDriver::moves() {
       Move{"append_tokens", 16, &D::append_tokens},
       Move{"decode_step", 12, &D::decode_step},
       Move{"register_tokens", 4, &D::register_tokens},
+      Move{"doubt_tokens", 2, &D::doubt_tokens},
       Move{"publish", 20, &D::publish},
       Move{"truncate", 6, &D::truncate},
       Move{"destroy", 10, &D::destroy},

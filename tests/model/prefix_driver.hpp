@@ -67,6 +67,7 @@ class PrefixDriver {
   void append_tokens();
   void decode_step();
   void register_tokens();
+  void doubt_tokens();
   void publish();
   void truncate();
   void destroy();

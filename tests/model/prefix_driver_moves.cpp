@@ -118,7 +118,24 @@ void PrefixDriver::register_tokens() {
   Status predicted;
   if (tokens.size() > unknown) predicted = invalid_argument(Resource::num_tokens, 0, 0, 0);
   expect(tables_.register_tokens(id, tokens), predicted, "register_tokens");
-  if (predicted) prefix_.add_tokens(id, tokens);
+  if (predicted) prefix_.register_tokens(id, tokens);
+}
+
+/// Says that tokens may be unwritten, or only that nobody knows them.
+void PrefixDriver::doubt_tokens() {
+  const SequenceId id = any_sequence();
+  if (id == kNoSequence) return;
+  const auto length = static_cast<std::int64_t>(
+      below(static_cast<std::uint64_t>(length_of(id)) + (one_in(10) ? 2 : 1)));
+  Status predicted;
+  if (length > length_of(id)) predicted = invalid_argument(Resource::sequence_length, 0, 0, 0);
+  if (one_in(4)) {
+    expect(tables_.withdraw_tokens(id, length), predicted, "withdraw_tokens");
+    if (predicted) prefix_.untell(id, length);
+  } else {
+    expect(tables_.distrust_tokens(id, length), predicted, "distrust_tokens");
+    if (predicted) prefix_.distrust(id, length);
+  }
 }
 
 void PrefixDriver::publish(SequenceId id, std::int64_t length) {

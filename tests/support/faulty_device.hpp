@@ -76,6 +76,9 @@ class FaultyDevice final : public Device {
   Status synchronize(StreamId stream) override {
     return next_fails() ? failure_ : inner_.synchronize(stream);
   }
+  Result<std::uint64_t> failures_taken(StreamId stream) const override {
+    return inner_.failures_taken(stream);
+  }
   Result<EventId> create_event() override {
     if (next_fails()) return failure_;
     return inner_.create_event();

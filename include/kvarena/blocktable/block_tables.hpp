@@ -86,8 +86,8 @@ class KVARENA_EXPORT BlockTables {
                                           const SequenceOptions& options = {});
   /// Returns the longest length <= `length_tokens` at which the sequence can be cut or forked: it
   /// has the blocks that the next token reads, and the states. Returns not_found, or
-  /// invalid_argument (sequence_length) below 0. O(groups), and with states O(checkpoints of the
-  /// sequence x parts).
+  /// invalid_argument (sequence_length) below 0 and above 2^31 - 1. O(groups), and with states
+  /// O(checkpoints of the sequence x parts).
   Result<std::int64_t> restorable_length(SequenceId sequence, std::int64_t length_tokens) const;
   // ---- states; without a group of states each call is unsupported (num_groups)
 
@@ -210,8 +210,9 @@ class KVARENA_EXPORT BlockTables {
   /// Returns what the last adopt of a sequence, or its create, has found. not_found. O(1).
   Result<PrefixMatch> prefix_of(SequenceId sequence) const;
   /// Tells the next tokens of a sequence, behind SequenceInfo::known_tokens, and registers the
-  /// blocks that they fill. Returns invalid_argument (num_tokens) for more than the sequence has,
-  /// failed_precondition (sequence) for an import that is not published, or not_found. O(tokens).
+  /// blocks that they fill. Ignores tokens that distrust_tokens has named. Returns invalid_argument
+  /// (num_tokens) for more than the sequence has, failed_precondition (sequence) for an import that
+  /// is not published, or not_found. O(tokens).
   Status register_tokens(SequenceId sequence, std::span<const std::int32_t> tokens);
   /// Says that the first `length_tokens` tokens of a sequence, -1 for all, have been written or
   /// will be in the order of the home stream. Publishes the blocks that the sequence has registered
@@ -223,6 +224,12 @@ class KVARENA_EXPORT BlockTables {
   /// sequence registers no more blocks until it is cut to `length_tokens`. Returns invalid_argument
   /// (sequence_length) or not_found. O(blocks behind).
   Status withdraw_tokens(SequenceId sequence, std::int64_t length_tokens);
+  /// Says that the tokens of a sequence behind its first `length_tokens` tokens may be unwritten: a
+  /// step was lost. Does what withdraw_tokens does. No block with one of these tokens is registered
+  /// for the sequence, also when register_tokens tells them, until it is cut to `length_tokens`.
+  /// The same holds for forks that are made of it from now on. Published blocks stay published: see
+  /// forget_all. Returns invalid_argument (sequence_length) or not_found. O(blocks behind).
+  Status distrust_tokens(SequenceId sequence, std::int64_t length_tokens);
   /// Unregisters the blocks that a sequence has registered or adopted, and all behind them, also
   /// those of others. Returns not_found. O(blocks).
   Status forget(SequenceId sequence);
@@ -254,7 +261,10 @@ class KVARENA_EXPORT BlockTables {
   /// or pinned: failed_precondition (sequence). The blocks may have been released in the order of
   /// the home stream a moment ago, so work that fills them must wait for the work queued on it so
   /// far. Returns exhausted (sequence, holder, block, table_page), context_length_exceeded past the
-  /// options' maximum, or invalid_argument (num_tokens). O(blocks).
+  /// options' maximum, or invalid_argument (num_tokens, max_length_tokens, cross_tokens, urgency).
+  /// With a prefix cache the options may have a salt and extra keys: what register_tokens tells
+  /// once the import is published is theirs. Then also returns invalid_argument (tokens) for
+  /// tokens, (extra_keys) and (first_token) as match. O(blocks).
   Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
                                      Urgency urgency = Urgency::admission);
   /// Says that the tokens of an import have been written: from now on it is a sequence like any

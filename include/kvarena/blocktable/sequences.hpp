@@ -54,8 +54,8 @@ struct SequenceOptions {
                                   ///< their blocks come with the first append. A fork has its
                                   ///< parent's
   /// With a prefix cache: the tokens that the sequence will have first. It begins with the longest
-  /// published prefix of them. Borrowed for the call. Only create_sequence takes these three; a
-  /// fork has the salt and the extra keys of its parent.
+  /// published prefix of them. Borrowed for the call. Only create_sequence takes tokens. An import
+  /// takes a salt and extra keys too; a fork takes neither, it has those of its parent.
   std::span<const std::int32_t> tokens{};
   std::uint64_t salt = 0;                  ///< the tenant
   std::span<const ExtraKey> extra_keys{};  ///< as PrefixQuery::extra_keys

@@ -100,7 +100,8 @@ class KVARENA_EXPORT KvCache {
   /// BlockTables::import_sequence. Work that fills the blocks (tables().blocks_of, layer_view) must
   /// come behind the work queued so far on the stream of the cache: it waits for an event, or the
   /// caller for synchronize(). Returns failed_precondition (step) between append and the end of the
-  /// step, whose writes are still to come.
+  /// step, whose writes are still to come. The options may have a salt and extra keys, for what
+  /// register_tokens tells once the import is published.
   Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
                                      Urgency urgency = Urgency::admission);
   /// BlockTables::publish_import. Later work on the stream of the cache must come behind the
@@ -113,7 +114,8 @@ class KVARENA_EXPORT KvCache {
   /// BlockTables::unpin.
   Status unpin(HolderId pin, Ticket ticket = kNoTicket);
 
-  // ---- prefix cache: with KvCacheOptions::prefix_cache, else failed_precondition ---------------
+  // ---- prefix cache: with KvCacheOptions::prefix_cache, else failed_precondition, except that
+  // set_retention and advance_clock ask for a policy, not for a prefix cache ---------------------
   // The tokens of a step are told by AppendDemand::tokens. end_step publishes the blocks that they
   // fill, because later steps of any stream run behind it. It publishes nothing when write_kv has
   // written some layers, or has failed, and others are left; a step without write_kv was written by
@@ -121,13 +123,22 @@ class KVARENA_EXPORT KvCache {
   // A fork that is made between append and the end of the step does not know the step's tokens.
   // Questions (match, prefix_of, prefix_stats) are calls of tables(). With DuplicateRule::share,
   // end_step may put other blocks into a table: look them up behind it.
+  //
+  // When work of a step fails, the cache forgets all blocks. It looks for failures in begin_step,
+  // end_step, abort_step, publish, synchronize, adopt and register_tokens, and in create_sequence
+  // with tokens; so it sees them when the step's work is over, whoever took them from the device.
+  // No block is registered with a token that such a step, or a later one, was to write, also when
+  // the sequence goes on, is forked, or tells it later: cut the sequence to its length before the
+  // step. When the step copied the sequence's last block, cut it to the beginning of that block;
+  // with DuplicateRule::share, when it filled a block, to the beginning of that one. Cut what began
+  // with a cached prefix since the first of these steps to 0.
 
   /// BlockTables::adopt, for a sequence that was cut to 0 tokens.
   Result<PrefixMatch> adopt(SequenceId sequence, std::span<const std::int32_t> tokens);
   /// Tells tokens that no step has told: of an import, or when a step ran before its tokens were
   /// known. They have been written, in the order of the steps. Registers the blocks that they fill
   /// and publishes them. Returns what BlockTables::register_tokens returns, and failed_precondition
-  /// (step) between append and the end of the step.
+  /// (step) between append and the end of the step. Ignores tokens of a step whose work has failed.
   Status register_tokens(SequenceId sequence, std::span<const std::int32_t> tokens);
   /// BlockTables::forget.
   Status forget(SequenceId sequence);
@@ -135,12 +146,14 @@ class KVARENA_EXPORT KvCache {
   Status forget_salt(std::uint64_t salt);
   /// BlockTables::forget_all.
   Status forget_all();
-  /// Says how long the published blocks of a range of tokens should stay, those that it begins or
-  /// ends in too. Returns their number, what BlockManager::set_retention returns, not_found, or
-  /// invalid_argument (token_index, num_tokens). O(blocks).
+  /// Says how long the published blocks with a token of a range should stay. The range may begin
+  /// and end inside a block. Blocks that the sequence has not filled are not published: they are
+  /// left out. Returns the number of the others, what BlockManager::set_retention returns (among it
+  /// unsupported (eviction)), not_found, or invalid_argument (token_index, num_tokens). O(blocks).
   Result<std::int64_t> set_retention(SequenceId sequence, std::int64_t first_token,
                                      std::int64_t num_tokens, const RetentionHint& hint);
-  /// BlockManager::advance_clock.
+  /// BlockManager::advance_clock. Returns unsupported (eviction) unless that is
+  /// EvictionPolicy::priority.
   Status advance_clock(std::int64_t now);
   /// BlockTables::set_salt_limits. tables().salt_figures has the account.
   Status set_salt_limits(std::uint64_t salt, const SaltLimits& limits);
@@ -156,7 +169,8 @@ class KVARENA_EXPORT KvCache {
   /// tokens that nobody wrote (states of recurrent layers are lost: BlockTables::lose_states; a
   /// fork made since has theirs), and so may those that began with a cached prefix since the first
   /// of them. The prefix cache has forgotten all blocks, as after every device_error. The next
-  /// begin_step goes on. (synchronize returns the failure of earlier work.) For a stream other than
+  /// begin_step goes on. Does not return the failure of earlier work: synchronize does. The prefix
+  /// cache forgets all blocks here when work of a step has failed. For a stream other than
   /// the last step's, returns not_found (stream), failed_precondition (stream) while either of the
   /// two is captured, or what Device::wait returns; nothing has changed then. A failure on the last
   /// step's stream reaches the other one through the wait, and stays on each of them until that

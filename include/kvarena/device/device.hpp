@@ -16,7 +16,8 @@
 /// Failures: an asynchronous operation that fails makes its stream fail. The stream skips later
 /// operations until the next synchronize(stream), which returns the failure and makes the stream
 /// usable again. Events recorded behind the failure complete as failed: is_complete and
-/// synchronize(event) return the failure, and a stream that waits for such an event fails with it.
+/// synchronize(event) return the failure until the event is recorded again, also when the stream
+/// was destroyed. A stream that waits for such an event fails with it while the other one exists.
 /// No stream therefore computes with data that were never written.
 
 #include "kvarena/base/export.hpp"
@@ -123,6 +124,9 @@ class KVARENA_EXPORT Device {
   /// Returns not_found (stream), or failed_precondition (stream) when it is called from a function
   /// of launch_host, where the wait would never end.
   virtual Status synchronize(StreamId stream) = 0;
+  /// Returns how many failures synchronize(stream) has returned so far: between two calls with the
+  /// same number, nobody has made a failed stream usable again. Returns not_found (stream).
+  virtual Result<std::uint64_t> failures_taken(StreamId stream) const = 0;
 
   /// Creates an event. It counts as completed until it is recorded.
   virtual Result<EventId> create_event() = 0;

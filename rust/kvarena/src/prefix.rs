@@ -5,7 +5,7 @@ use crate::convert::string_at;
 use crate::sequence::SequenceOptions;
 use crate::status::{check, Result};
 use crate::sys;
-use crate::values::{PrefixRemoval, PrefixStop, Sequence};
+use crate::values::{PrefixRemoval, PrefixStop, Sequence, Urgency};
 use std::fmt;
 
 /// Something apart from the tokens that K and V depend on, such as an adapter or an image: `key`, the
@@ -158,6 +158,23 @@ impl Cache {
     ) -> Result<Sequence> {
         let (raw, mut id) = (prompt.raw(options), 0);
         self.check(unsafe { sys::kvarena_sequence_create(self.raw, &raw, &mut id) })?;
+        Ok(Sequence::written(id))
+    }
+
+    /// Does what [`import_sequence`](Self::import_sequence) does, for the salt and the extra keys of
+    /// a prompt without tokens. [`register_tokens`](Self::register_tokens) tells the tokens when the
+    /// import is published.
+    pub fn import_sequence_with(
+        &mut self,
+        num_tokens: i64,
+        prompt: &Prompt<'_>,
+        options: &SequenceOptions,
+        urgency: Urgency,
+    ) -> Result<Sequence> {
+        let (raw, mut id) = (prompt.raw(options), 0);
+        self.check(unsafe {
+            sys::kvarena_sequence_import(self.raw, num_tokens, &raw, urgency.into(), &mut id)
+        })?;
         Ok(Sequence::written(id))
     }
 

@@ -105,6 +105,23 @@ fn what_is_told_late_is_found_and_what_is_forgotten_is_not() {
 }
 
 #[test]
+fn imports_have_a_tenant() {
+    let mut cache = prefix_cache(16);
+    let list = tokens(40);
+    let keys = [ExtraKey { key: 7, first_token: 0 }];
+    let prompt = Prompt { tokens: &list, salt: 3, extra_keys: &keys };
+    let options = SequenceOptions::default();
+    assert!(cache.import_sequence_with(40, &prompt, &options, Urgency::Default).is_err());
+    let its = Prompt { tokens: &[], ..prompt };
+    let import = cache.import_sequence_with(40, &its, &options, Urgency::Default).unwrap();
+    cache.publish_import(import).unwrap();
+    cache.register_tokens(import, &list).unwrap();
+    assert_eq!(cache.match_prefix(&Prompt { salt: 0, ..prompt }).unwrap().tokens, 0);
+    assert_eq!(cache.match_prefix(&Prompt { extra_keys: &[], ..prompt }).unwrap().tokens, 0);
+    assert_eq!(cache.match_prefix(&prompt).unwrap().tokens, 32);
+}
+
+#[test]
 fn an_aborted_step_publishes_nothing() {
     let mut cache = prefix_cache(16);
     let list = tokens(32);

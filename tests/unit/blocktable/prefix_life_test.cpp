@@ -286,6 +286,24 @@ TEST_F(PrefixLifeTest, ImportsAreToldAfterTheyArePublished) {
   EXPECT_REFUSED(tables().import_sequence(9, {.tokens = list}), invalid_argument, none);
 }
 
+TEST_F(PrefixLifeTest, ImportsHaveASaltAndExtraKeys) {
+  create_cache({});
+  const Tokens list = tokens(9);
+  const std::array<ExtraKey, 1> keys{{{.key = 5, .first_token = 2}}};
+  const SequenceId import = tables().import_sequence(9, {.salt = 7, .extra_keys = keys}).value();
+  EXPECT_OK(tables().publish_import(import));
+  EXPECT_OK(tables().register_tokens(import, list));
+  EXPECT_OK(tables().publish(import));
+  EXPECT_EQ(match(list).blocks, 0);
+  EXPECT_EQ(match(list, 7).blocks, 0);
+  EXPECT_EQ(match(list, 7, keys).blocks, 2);
+  const std::array<ExtraKey, 3> too_many{};
+  EXPECT_REFUSED(tables().import_sequence(9, {.extra_keys = too_many}), invalid_argument, none);
+  EXPECT_REFUSED(tables().fork(import, 4, {.salt = 7}), invalid_argument, none);
+  EXPECT_REFUSED(tables().fork(import, 4, {.extra_keys = keys}), invalid_argument, none);
+  expect_whole();
+}
+
 TEST_F(PrefixLifeTest, AnAdoptionTakesAllOrNothing) {
   create_cache({.num_blocks = 4});
   EXPECT_OK(tables().destroy(computed(tokens(12))));

@@ -257,11 +257,14 @@ TEST_F(GroupCalls, LayersAreWrittenByTheirOwnersOnly) {
   EXPECT_FAILS(write(4), invalid_argument, layer) << "an encoder's";
   EXPECT_FAILS(write(5), invalid_argument, layer);
   EXPECT_FAILS(cross(1, id, memory.data()), invalid_argument, layer);
+  EXPECT_NE(cache.describe(write(4)).find("write them with write_cross"), std::string::npos);
+  EXPECT_NE(cache.describe(cross(1, id, memory.data())).find("with write_kv"), std::string::npos);
   EXPECT_FAILS(cross(4, SequenceId(7), memory.data()), not_found, sequence);
   EXPECT_FAILS(cross(4, id, nullptr), invalid_argument, pointer);
   EXPECT_FAILS(attend(2), failed_precondition, layer) << "layer 1 has not been written";
   ASSERT_OK(write(1));
   EXPECT_FAILS(attend(1, true), invalid_argument, layer) << "the group has the window";
+  EXPECT_NE(cache.describe(attend(1, true)).find("leave `windowed` unset"), std::string::npos);
   ASSERT_OK(attend(2));
   ASSERT_OK(cross(4, id, memory.data()));
   ASSERT_OK(attend(4));

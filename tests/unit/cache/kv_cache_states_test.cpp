@@ -388,8 +388,9 @@ TEST(KvCacheStateCalls, KnowWhichLayersHaveStates) {
   ASSERT_OK(cache.append(std::span(&demand, 1)));
   float numbers[8] = {};
   EXPECT_FAILS(cache.attend({.layer = 0, .q = numbers, .out = numbers}), invalid_argument, layer);
-  EXPECT_FAILS(cache.write_kv({.layer = 2, .key = numbers, .value = numbers}), invalid_argument,
-               layer);
+  const Status refused = cache.write_kv({.layer = 2, .key = numbers, .value = numbers});
+  EXPECT_FAILS(refused, invalid_argument, layer);
+  EXPECT_NE(cache.describe(refused).find("layer 2 has no K and V"), std::string::npos);
   EXPECT_FAILS(cache.checkpoint(id), failed_precondition, sequence) << "inside a step";
   ASSERT_OK(cache.end_step());
   EXPECT_OK(cache.checkpoint(id));
