@@ -890,8 +890,10 @@ KVARENA_API kvarena_status kvarena_sequence_destroy(kvarena_cache* cache,
 /// default urgency is admission. Returns what kvarena_step_append returns.
 KVARENA_API kvarena_status kvarena_sequence_reserve(kvarena_cache* cache, kvarena_sequence sequence,
                                                     int64_t capacity_tokens, int32_t urgency);
-/// Promises blocks so that `capacity_tokens` will fit; they stay available but not to others.
-/// Returns exhausted (reservation) or not_found.
+/// Promises blocks so that `capacity_tokens` will fit; they stay available but not to others. With
+/// groups the sequence is then not refused in steps that begin one block of a window or a chunk at
+/// most. Blocks that forks, pins or hits share with it are not counted. Returns exhausted
+/// (reservation) or not_found.
 KVARENA_API kvarena_status kvarena_sequence_promise(kvarena_cache* cache, kvarena_sequence sequence,
                                                     int64_t capacity_tokens);
 /// Sets when the sequence should have ended, for reports and health; 0: none. Returns not_found.
@@ -1695,7 +1697,8 @@ KVARENA_API kvarena_status kvarena_pool_holder(kvarena_pool* pool, kvarena_holde
 /// Writes the holders, as kvarena_cache_holders does.
 KVARENA_API kvarena_status kvarena_pool_holders(kvarena_pool* pool, kvarena_holder_report* reports,
                                                 size_t room, size_t* count);
-/// Promises `blocks` available blocks to a holder, in place of its earlier promise. The default
+/// Promises `blocks` available blocks to a holder, in place of its earlier promise; with groups
+/// pages, and from then on nobody takes single blocks of the pages that it turns. The default
 /// urgency is admission. Returns exhausted (reservation), not_found or invalid_argument.
 KVARENA_API kvarena_status kvarena_pool_reserve(kvarena_pool* pool, kvarena_holder holder,
                                                 int64_t blocks, int32_t urgency);

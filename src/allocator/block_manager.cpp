@@ -167,6 +167,7 @@ Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
     } else {
       m.reserved += increase;
       holder->reserved = count;
+      if (m.pool.pages() != nullptr) m.pool.pages()->keep_pages(HolderTable::slot_of(id));
     }
   }
   m.append_log({.kind = OperationKind::reserve,

@@ -41,6 +41,16 @@ Wanted wanted_of(const PagePool& pages, const HolderDemand& demand) noexcept {
   return {own, m == 1 ? left : left / m + (left % m != 0 ? 1 : 0)};
 }
 
+/// What a demand adds to the blocks of its group that others can take one by one. A holder that
+/// keeps its pages adds none of theirs; of another one's own page what it takes is not left over,
+/// and what it leaves of its last page is.
+std::int64_t leftover_of(const PagePool& pages, const HolderDemand& demand, const Wanted& wanted,
+                         std::int64_t missing) noexcept {
+  const std::int64_t turned = (wanted.pages - missing) * pages.blocks_per_page(demand.group);
+  if (!pages.keeps_pages(HolderTable::slot_of(demand.holder))) return turned - demand.count;
+  return std::min<std::int64_t>(0, wanted.own + turned - demand.count);
+}
+
 /// The pages promised to a holder that its demands of one call have not used yet. The demands of a
 /// holder follow one another.
 class Promise {
@@ -126,12 +136,9 @@ std::int32_t BlockManager::Impl::group_in_want(std::span<const HolderDemand> dem
       refused_demand = static_cast<std::int64_t>(i);
       return demand.group;
     }
-    // What it takes of its own page is not left over; what it leaves of its last page is.
-    const std::int64_t covered =
-        wanted.own + (wanted.pages - missing) * pages.blocks_per_page(demand.group);
     const auto group = static_cast<std::size_t>(demand.group);
     const bool was_enough = leftover[group] >= 0;
-    leftover[group] += covered - demand.count - wanted.own;
+    leftover[group] += leftover_of(pages, demand, wanted, missing);
     if (was_enough) misfit[group] = static_cast<std::int64_t>(i);
   }
   for (std::size_t g = 0; served == Urgency::growth && g < pages.num_groups(); ++g) {
@@ -211,6 +218,9 @@ void BlockManager::Impl::take_leftover(const HolderDemand& demand, std::span<Blo
     const bool evicts = pages.has_cached(demand.group);
     const PagePool::Found found =
         evicts ? pages.take_evictable(demand.group) : pages.take_fullest(demand.group);
+    if (pages.page(static_cast<std::int32_t>(found.page)).owner != demand.holder) {
+      pages.mix(found.page);
+    }
     ids[i] = pages.id_of(found.page, demand.group, found.slot);
     if (evicts) {
       pool.evict(ids[i]);

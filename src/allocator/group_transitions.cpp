@@ -141,7 +141,7 @@ void BlockManager::Impl::end_released(Holder& holder, std::span<const BlockId> i
 }
 
 /// The page of a free or absent block stays in its group while other blocks of it are held or
-/// cached.
+/// cached. A holder that keeps its pages counts on this block's place: it is promised a page more.
 Result<bool> BlockManager::Impl::quarantine_in_page(BlockId id) {
   PagePool& pages = *pool.pages();
   const BlockPlace place = pages.place_of(id);
@@ -151,9 +151,15 @@ Result<bool> BlockManager::Impl::quarantine_in_page(BlockId id) {
     return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
   }
   const bool is_available = page.queue == PagePool::Queue::idle || page.group == -1;
-  if (is_available && usable(Urgency::growth) == 0) {
+  const bool is_kept = page.group != -1 && page.is_kept;
+  if ((is_available || is_kept) && usable(Urgency::growth) == 0) {
     return exhausted(Resource::reservation, static_cast<std::uint64_t>(reserved),
                      static_cast<std::uint64_t>(available() - 1));
+  }
+  if (is_kept) {
+    pages.mix(static_cast<std::uint32_t>(place.page));
+    ++holders.find(page.owner)->reserved;
+    ++reserved;
   }
   pool.take_offline(id);
   return true;

@@ -4,6 +4,7 @@
 #include "allocator/holder_table.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvarena {
 namespace {
@@ -56,8 +57,9 @@ std::int64_t PagePool::bytes(std::int64_t num_pages, std::size_t num_groups,
   const auto of_group = static_cast<std::int64_t>(sizeof(BlockGroup) + sizeof(Books) +
                                                   kMaxBlocksPerPage * sizeof(Slot));
   const auto of_page = static_cast<std::int64_t>(sizeof(Page) + sizeof(std::uint32_t));
-  const auto of_holder = static_cast<std::int64_t>(sizeof(HolderId)) +
-                         groups * static_cast<std::int64_t>(sizeof(std::uint32_t));
+  const auto of_holder =
+      static_cast<std::int64_t>(sizeof(HolderId) + sizeof(std::uint8_t)) +
+      groups * static_cast<std::int64_t>(sizeof(std::uint32_t) + sizeof(std::int32_t));
   return groups * of_group + num_pages * of_page + max_holders * of_holder;
 }
 
@@ -71,7 +73,9 @@ PagePool::PagePool(std::int64_t num_pages, std::span<const BlockGroup> groups,
       pages_(index(num_pages)),
       free_(index(num_pages)),
       tails_(index(max_holders) * groups.size(), kNone),
+      own_pages_(index(max_holders) * groups.size()),
       owners_(index(max_holders), kNoHolder),
+      keeps_(index(max_holders)),
       num_free_(num_pages),
       totals_(&totals) {
   slots_.reserve(index(ids_per_page(groups)));
@@ -100,6 +104,10 @@ void PagePool::change(Page& page, std::int32_t free, std::int32_t evictable) noe
   books.evictable += evictable;
   totals_->free += free;
   totals_->evictable += evictable;
+  if (page.is_kept) {
+    books.kept_free += free;
+    books.kept_evictable += evictable;
+  }
   if (page.queue != Queue::idle) return;
   books.idle_free += free;
   books.idle_evictable += evictable;
@@ -139,18 +147,6 @@ void PagePool::count_idle(const Page& page, std::int64_t sign) noexcept {
   num_idle_ += sign;
 }
 
-/// The holder does not continue the page. Its page before this one becomes its tail.
-void PagePool::disown(std::uint32_t page) noexcept {
-  Page& p = pages_[page];
-  const std::size_t slot = HolderTable::slot_of(p.owner);
-  const bool has_owner = p.owner != kNoHolder && owners_[slot] == p.owner;
-  p.owner = kNoHolder;
-  if (!has_owner) return;
-  std::uint32_t& tail = tails_[slot * groups_.size() + index(p.group)];
-  (p.newer == kNone ? tail : pages_[p.newer].older) = p.older;
-  if (p.older != kNone) pages_[p.older].newer = p.newer;
-}
-
 /// The page leaves its group, its owner and all lists. Its slots are of no group any more.
 void PagePool::leave_group(std::uint32_t page) noexcept {
   Page& p = pages_[page];
@@ -169,7 +165,12 @@ PagePool::Queue PagePool::wanted_queue(const Page& page) const noexcept {
   if (page.num_evictable == 0) {
     return held > 0 && held == page.num_offline ? Queue::offline : Queue::none;
   }
-  return held == 0 ? Queue::idle : Queue::cached;
+  return held == 0 ? Queue::idle : page.is_kept ? Queue::none : Queue::cached;
+}
+
+/// The list by free slots that the slots of a carved page call for; 0: none.
+std::uint8_t PagePool::wanted_bucket(const Page& page) const noexcept {
+  return page.is_kept || num_held(page) == 0 ? std::uint8_t{0} : page.num_free;
 }
 
 /// Moves a carved page to where its slots call for.
@@ -191,7 +192,7 @@ void PagePool::settle(std::uint32_t page) noexcept {
     ++num_offline_;
     return;
   }
-  const std::uint8_t bucket = held == 0 ? std::uint8_t{0} : p.num_free;
+  const std::uint8_t bucket = wanted_bucket(p);
   if (bucket != p.bucket) move_to_bucket(page, bucket);
   if (queue == p.queue) return;
   move_to_queue(page, queue);
@@ -217,11 +218,14 @@ PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
   Books& books = books_[index(group)];
   p.group = static_cast<std::int8_t>(group);
   p.free = books.all_slots();
+  p.is_mixed = false;
+  p.is_kept = books.blocks_per_page > 1 && keeps_pages(holder_slot);
   ++books.pages;
   change(p, books.blocks_per_page, 0);
   // A page of one block has no slots for its holder to continue with.
   if (books.blocks_per_page == 1) return turned;
   owners_[holder_slot] = holder;
+  ++own_pages_[holder_slot * groups_.size() + index(group)];
   std::uint32_t& tail = tails_[holder_slot * groups_.size() + index(group)];
   p.owner = holder;
   p.older = tail;
@@ -240,7 +244,7 @@ PagePool::Slots PagePool::take(std::uint32_t page, std::int64_t count) noexcept 
   const Slots slots = p.free ^ left;
   p.free = left;
   change(p, -taken, 0);
-  if (p.bucket != p.num_free) move_to_bucket(page, p.num_free);
+  if (p.bucket != wanted_bucket(p)) move_to_bucket(page, wanted_bucket(p));
   return slots;
 }
 
@@ -261,13 +265,6 @@ PagePool::Found PagePool::take_fullest(std::int32_t group) noexcept {
   change(pages_[page], -1, 0);
   settle(page);
   return {page, slot};
-}
-
-void PagePool::forget_holder(std::size_t holder_slot) noexcept {
-  owners_[holder_slot] = kNoHolder;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    tails_[holder_slot * groups_.size() + g] = kNone;
-  }
 }
 
 // ---- giving back --------------------------------------------------------------------------------

@@ -80,10 +80,10 @@ class PagePool {
   std::int32_t num_held(const Page& p) const noexcept {
     return blocks_per_page(p.group) - p.num_free - p.num_evictable;
   }
-  /// The blocks of a group for which a page need not be turned: free or evictable in held pages.
+  /// The blocks that can be taken one by one: in held pages that nobody keeps.
   std::int64_t num_leftover(std::int32_t group) const noexcept {
     const Books& b = books_[index(group)];
-    return b.free - b.idle_free + b.evictable - b.idle_evictable;
+    return b.free - b.idle_free - b.kept_free + b.evictable - b.idle_evictable - b.kept_evictable;
   }
   PageStats stats() const noexcept;  ///< without reservations and watermark
   GroupStats stats(std::int32_t group) const noexcept;
@@ -130,7 +130,16 @@ class PagePool {
   }
   /// Takes the lowest free slot of the fullest page. Requires one.
   Found take_fullest(std::int32_t group) noexcept;
-  /// Ends a holder's pages: nobody continues them.
+  /// From now on nobody takes single slots of the holder's pages. O(its pages) at first.
+  void keep_pages(std::size_t holder_slot) noexcept;
+  bool keeps_pages(std::size_t holder_slot) const noexcept { return keeps_[holder_slot] != 0; }
+  /// See OwnPages::count.
+  std::int32_t num_own_pages(std::size_t holder_slot, std::int32_t group) const noexcept {
+    return own_pages_[holder_slot * groups_.size() + index(group)];
+  }
+  /// The owner of a page, if any, does not count on getting it back.
+  void mix(std::uint32_t page) noexcept;
+  /// Ends a holder's pages: nobody continues them. O(kept pages).
   void forget_holder(std::size_t holder_slot) noexcept;
 
   // ---- giving back ---------------------------------------------------------------------------
@@ -179,8 +188,8 @@ class PagePool {
     std::int64_t evictable = 0;
     std::int64_t offline = 0;
     std::int64_t fenced = 0;
-    std::int64_t idle_free = 0;  // the parts in idle pages
-    std::int64_t idle_evictable = 0;
+    std::int64_t idle_free = 0, idle_evictable = 0;  // the parts in idle pages
+    std::int64_t kept_free = 0, kept_evictable = 0;  // and in those that are kept
     List cached;  // the page that has had evictable blocks for longest is first
     std::array<List, kMaxBlocksPerPage>
         by_free{};     // by free slots; the one that changed last first
@@ -199,11 +208,15 @@ class PagePool {
     return page.queue == Queue::idle ? idle_ : books_of(page).cached;
   }
   Queue wanted_queue(const Page& page) const noexcept;
+  std::uint8_t wanted_bucket(const Page& page) const noexcept;
   void settle(std::uint32_t page) noexcept;
   void change(Page& page, std::int32_t free, std::int32_t evictable) noexcept;
   void move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept;
   void move_to_queue(std::uint32_t page, Queue queue) noexcept;
   void count_idle(const Page& page, std::int64_t sign) noexcept;
+  void set_kept(Page& page, bool kept) noexcept;
+  void relist(std::size_t holder_slot, bool kept) noexcept;
+  bool has_owner(const Page& page) const noexcept;
   void leave_group(std::uint32_t page) noexcept;
   void disown(std::uint32_t page) noexcept;
   template <class Visit>
@@ -219,10 +232,12 @@ class PagePool {
   std::uint64_t reciprocal_ = 0;  // of their number: id * reciprocal_ >> shift_ is the page
   int shift_ = 0;
   std::vector<Page> pages_;
-  std::vector<std::uint32_t> free_;   // [0, num_free_); the last one is turned next
-  std::vector<std::uint32_t> tails_;  // [max_holders, num_groups]
-  std::vector<HolderId> owners_;      // [max_holders]: who has the tails
-  List idle_;                         // the page that has been idle for longest is first
+  std::vector<std::uint32_t> free_;      // [0, num_free_); the last one is turned next
+  std::vector<std::uint32_t> tails_;     // [max_holders, num_groups]
+  std::vector<std::int32_t> own_pages_;  // [max_holders, num_groups]
+  std::vector<HolderId> owners_;         // [max_holders]: who has the tails
+  std::vector<std::uint8_t> keeps_;      // [max_holders]: whether it keeps its pages
+  List idle_;                            // the page that has been idle for longest is first
   std::int64_t num_free_ = 0;
   std::int64_t num_idle_ = 0;
   std::int64_t num_offline_ = 0;

@@ -40,7 +40,8 @@ bool PagePool::is_settled(const Page& page) const noexcept {
   if (held == 0 && page.evictable == 0) return false;  // a page that should be free
   return (page.free & page.evictable) == 0 && page.num_free == std::popcount(page.free) &&
          page.num_evictable == std::popcount(page.evictable) && held >= page.num_offline &&
-         page.queue == wanted_queue(page) && page.bucket == (held == 0 ? 0 : page.num_free);
+         page.queue == wanted_queue(page) && page.bucket == wanted_bucket(page) &&
+         (!page.is_kept || has_owner(page));
 }
 
 bool PagePool::counts_agree(std::int32_t group) const noexcept {
@@ -52,13 +53,16 @@ bool PagePool::counts_agree(std::int32_t group) const noexcept {
     found.free += page.num_free;
     found.evictable += page.num_evictable;
     found.offline += page.num_offline;
+    found.kept_free += page.is_kept ? page.num_free : 0;
+    found.kept_evictable += page.is_kept ? page.num_evictable : 0;
     if (page.queue != Queue::idle) continue;
     found.idle_free += page.num_free;
     found.idle_evictable += page.num_evictable;
   }
   return found.pages == b.pages && found.free == b.free && found.evictable == b.evictable &&
          found.offline == b.offline && found.idle_free == b.idle_free &&
-         found.idle_evictable == b.idle_evictable && b.fenced >= 0;
+         found.idle_evictable == b.idle_evictable && found.kept_free == b.kept_free &&
+         found.kept_evictable == b.kept_evictable && b.fenced >= 0;
 }
 
 /// Walks a list and calls visit(page) for each. Returns false when the links do not agree, when a
@@ -105,12 +109,16 @@ bool PagePool::owners_are_whole() const {
   for (std::size_t t = 0; t < tails_.size(); ++t) {
     std::uint32_t newer = kNone;
     std::size_t length = 0;
+    std::int32_t own = 0;
     for (std::uint32_t i = tails_[t]; i != kNone; newer = i, i = pages_[i].older) {
       if (i >= pages_.size() || ++length > pages_.size() || pages_[i].newer != newer) return false;
       const Page& page = pages_[i];
       if (page.owner != owners_[t / groups_.size()]) return false;
       if (index(page.group) != t % groups_.size() || page.queue == Queue::idle) return false;
+      if (page.is_kept != keeps_pages(t / groups_.size())) return false;
+      own += page.is_mixed ? 0 : 1;
     }
+    if (own != own_pages_[t]) return false;
   }
   return true;
 }

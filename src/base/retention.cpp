@@ -87,4 +87,12 @@ std::int64_t pages_of(PagedKind kind, std::int64_t num_blocks,
   return ceil_div(num_blocks, blocks_per_page);
 }
 
+// Checkpoints stay in the page of the states after them, so states go like the blocks of a window.
+std::int64_t pages_of_states(std::int64_t num_states, std::int64_t num_parts,
+                             std::int64_t blocks_per_page) noexcept {
+  if (num_parts % blocks_per_page == 0) return num_states * (num_parts / blocks_per_page);
+  const std::int64_t whole = blocks_per_page % num_parts == 0 ? num_parts : 1;
+  return pages_of(PagedKind::window, num_states * num_parts / whole, blocks_per_page / whole);
+}
+
 }  // namespace kvarena

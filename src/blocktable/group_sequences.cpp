@@ -140,6 +140,7 @@ Status BlockTables::Impl::Groups::truncate(SequenceId id, std::int64_t length, T
   t.tokens -= cut;
   place_tails(s);
   note_release(id);
+  if (promised[slot_of(id)] != 0) renew_promise(s);
   return {};
 }
 

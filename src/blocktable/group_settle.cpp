@@ -1,6 +1,7 @@
 // The end of an append with groups: blocks that no later token reads go, or the append is undone.
 // Promises in pages.
 
+#include "allocator/own_pages.hpp"
 #include "blocktable/group_tables.hpp"
 #include "blocktable/state_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -148,33 +149,55 @@ void BlockTables::Impl::Groups::undo_append(bool copies_are_made) {
 
 // ---- promises ----------------------------------------------------------------------------------
 
-/// Returns the pages that a sequence may still turn while it grows to `capacity`. A window or a
-/// chunk gives pages back while it takes others: it is promised what it holds at most, and a block
-/// more for a step's own tokens.
+/// Returns the pages that a sequence may still turn in a group while it grows to `capacity`, in
+/// steps that begin one block of the group at most. It first fills the page that it turned last. A
+/// window, a chunk or states give pages back while they take others: they have so many at most, and
+/// those that the sequence has now come back.
+std::int64_t BlockTables::Impl::Groups::promised_pages(SequenceId id, std::size_t g,
+                                                       std::int64_t capacity) const noexcept {
+  const Group& group = list[g];
+  const Table& table = tables_of(id)[g];
+  const HolderId holder = t.sequences.find(id)->holder;
+  const std::int64_t m = group.blocks_per_page;
+  if (group.is_state) {
+    if (capacity == 0) return 0;
+    const States::Of& of = *states->find(g);
+    // States that steps write over do not go in the order in which they came.
+    const bool go_in_order = of.keeps || of.rollback == 0;
+    const auto pages = [&](std::int64_t blocks) {
+      const std::int64_t num = blocks / of.parts;
+      return go_in_order ? pages_of_states(num, of.parts, m)
+                         : num * pages_of_states(1, of.parts, m);
+    };
+    return missing_pages(g, holder, pages(states->most_blocks(of)), pages(table.num_held()));
+  }
+  const std::int64_t missing =
+      blocks_for(group, tokens_in(group, id, capacity)) - table.tree.num_entries;
+  const std::int64_t beyond =
+      missing - OwnPages::free_slots(*t.manager, holder, static_cast<std::int32_t>(g));
+  if (missing <= 0 || beyond <= 0) return 0;
+  const std::int64_t needed = (beyond + m - 1) / m;
+  const PagedKind kind = group.retention.kind;
+  if (kind != PagedKind::window && kind != PagedKind::chunk) return needed;
+  const std::int64_t most = pages_of(kind, peak_blocks(group.retention, capacity) + 1, m);
+  return std::min(needed, missing_pages(g, holder, most, pages_of(kind, table.num_held(), m)));
+}
+
+/// The pages that a holder lacks of the `most` that it has at a time. Of those that it has, at most
+/// `held`, its own come back.
+std::int64_t BlockTables::Impl::Groups::missing_pages(std::size_t g, HolderId holder,
+                                                      std::int64_t most,
+                                                      std::int64_t held) const noexcept {
+  const std::int64_t own = OwnPages::count(*t.manager, holder, static_cast<std::int32_t>(g));
+  const std::int64_t returning = list[g].blocks_per_page == 1 ? held : std::min(held, own);
+  return std::max<std::int64_t>(0, most - returning);
+}
+
+/// The same in all groups.
 std::int64_t BlockTables::Impl::Groups::promised_pages(SequenceId id,
                                                        std::int64_t capacity) const noexcept {
   std::int64_t pages = 0;
-  const std::span<const Table> its = tables_of(id);
-  for (std::size_t g = 0; g < size(); ++g) {
-    const Group& group = list[g];
-    const std::int64_t m = group.blocks_per_page;
-    if (group.is_state) {
-      const std::int64_t most = capacity == 0 ? 0 : states->most_blocks(*states->find(g));
-      const std::int64_t held = its[g].num_held();
-      pages += std::max<std::int64_t>(0, (most + m - 1) / m - (held + m - 1) / m);
-      continue;
-    }
-    const std::int64_t missing =
-        blocks_for(group, tokens_in(group, id, capacity)) - its[g].tree.num_entries;
-    if (missing <= 0) continue;
-    std::int64_t needed = (missing + m - 1) / m;
-    const PagedKind kind = group.retention.kind;
-    if (kind == PagedKind::window || kind == PagedKind::chunk) {
-      const std::int64_t most = pages_of(kind, peak_blocks(group.retention, capacity) + 1, m);
-      needed = std::min(needed, std::max<std::int64_t>(0, most - (its[g].num_held() + m - 1) / m));
-    }
-    pages += needed;
-  }
+  for (std::size_t g = 0; g < size(); ++g) pages += promised_pages(id, g, capacity);
   return pages;
 }
 

@@ -231,6 +231,10 @@ struct BlockTables::Impl::Groups {
   bool put_back(const KeptBlock& kept);
   void take_back_tokens(const Impl::Grown& its);
   void take_back_blocks(std::size_t growth);
+  std::int64_t promised_pages(SequenceId id, std::size_t group,
+                              std::int64_t capacity) const noexcept;
+  std::int64_t missing_pages(std::size_t group, HolderId holder, std::int64_t most,
+                             std::int64_t held) const noexcept;
   std::int64_t promised_pages(SequenceId id, std::int64_t capacity) const noexcept;
   void renew_promise(const Sequence& sequence) noexcept;
 

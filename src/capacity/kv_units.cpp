@@ -23,11 +23,14 @@ std::int64_t spanned_tokens(const GroupMemory& group) noexcept {
   return is_whole ? group.limit_tokens : plus(group.limit_tokens, begun);
 }
 
-/// New tokens with which a sequence may begin one block more than between steps.
+/// New tokens with which a sequence may begin one block more than between steps: in a step it has
+/// the tokens that it had before, and the new ones. The first token of a chunk begins a block while
+/// the chunk before it is still there.
 std::int64_t first_begin(const GroupMemory& group) noexcept {
+  if (group.kind == CacheKind::chunked) return 1;
   const std::int64_t block = group.block_size_tokens;
   const std::int64_t past = (spanned_tokens(group) - 1) % block + 1;  // of the last block
-  return std::min(block - past + 2, block);
+  return block - past + 1;
 }
 
 /// The sequences of a step that hold two states while it runs: the one before it, and the one that
@@ -36,15 +39,13 @@ std::int64_t held_twice(std::int64_t sequences, std::int64_t step_tokens) noexce
   return std::min(sequences, step_tokens);
 }
 
-/// The pages of states. A page with room for several blocks may be left with a few of them, but a
-/// sequence never has more pages than its two states fill.
+/// The pages of states: those of one state for each sequence, and those of two for each that a step
+/// can have.
 std::int64_t state_pages(const PagedBlocks& blocks, std::int64_t sequences,
                          std::int64_t step_tokens) noexcept {
-  const std::int64_t parts = blocks.num_parts;
-  if (blocks.blocks_per_page > 1) {
-    return times(sequences, ceil_div(2 * parts, blocks.blocks_per_page));
-  }
-  return times(plus(sequences, held_twice(sequences, step_tokens)), parts);
+  const std::int64_t one = pages_of_states(1, blocks.num_parts, blocks.blocks_per_page);
+  const std::int64_t two = pages_of_states(2, blocks.num_parts, blocks.blocks_per_page);
+  return plus(times(sequences, one), times(held_twice(sequences, step_tokens), two - one));
 }
 
 /// The most blocks, or pages, that `step_tokens` new tokens begin when a sequence's first takes
@@ -76,8 +77,8 @@ std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) no
   return ceil_div(std::min(length_tokens, spanned_tokens(group)), block);
 }
 
-// A sequence of t new tokens spans t - 1 more than between steps. With `first` of them it may begin
-// one block more, with each further block of them another: most blocks are begun by as many
+// A sequence of t new tokens spans t more than between steps. With `first` of them it may begin one
+// block more, with each further block of them another: most blocks are begun by as many
 // sequences as can have `first` each.
 std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                         std::int64_t length_tokens, std::int64_t step_tokens) noexcept {

@@ -48,6 +48,12 @@ bool NaivePages::is_free(BlockId id) const {
   return page.in_service && page.group == group_of(id) && !b.is_held() && !b.offline && !b.cached;
 }
 
+/// Whether the page's owner keeps single slots of it to itself.
+bool NaivePages::is_kept(std::size_t page) const {
+  const HolderId owner = pages_[page].owner;
+  return owner != kNoHolder && num_slots(pages_[page].group) > 1 && holders_.at(owner).keeps_pages;
+}
+
 BlockState NaivePages::state(BlockId id) const {
   const Block& b = at(id);
   if (b.live != 0) return BlockState::referenced;
@@ -185,7 +191,7 @@ bool NaivePages::take_leftover(int group, PageHandle& handle) {
   for (std::size_t p = 0; p < pages_.size(); ++p) {
     const Page& page = pages_[p];
     const Slots slots = slots_of(p);
-    if (page.group != group || !page.in_service || slots.is_idle()) continue;
+    if (page.group != group || !page.in_service || slots.is_idle() || is_kept(p)) continue;
     if (slots.cached > 0 && (!cached || page.cached_since < pages_[*cached].cached_since)) {
       cached = p;
     }
@@ -320,9 +326,19 @@ Status NaivePages::allocate(std::span<const HolderDemand> demands, Urgency urgen
 
 StatusCode NaivePages::unregister_holder(HolderId id) {
   if (holders_.at(id).references != 0) return StatusCode::failed_precondition;
-  for (Page& page : pages_) {
-    if (page.owner == id) page.owner = kNoHolder;
+  // Its pages can be taken apart from now on: the last one that it turned is the first of them.
+  std::vector<std::size_t> own;
+  for (std::size_t p = 0; p < pages_.size(); ++p) {
+    if (pages_[p].owner == id) own.push_back(p);
   }
+  std::ranges::sort(own, [&](std::size_t a, std::size_t b) {
+    return std::pair(pages_[a].group, pages_[b].turned_at) <
+           std::pair(pages_[b].group, pages_[a].turned_at);
+  });
+  for (const std::size_t p : own) {
+    if (is_kept(p)) pages_[p].free_changed = pages_[p].cached_since = ++now_;
+  }
+  for (const std::size_t p : own) pages_[p].owner = kNoHolder;
   holders_.erase(id);
   return StatusCode::ok;
 }
@@ -333,6 +349,7 @@ StatusCode NaivePages::reserve(HolderId id, std::int64_t pages, Urgency urgency)
     return StatusCode::exhausted;
   }
   holder.reserved = pages;
+  holder.keeps_pages = true;
   return StatusCode::ok;
 }
 
@@ -434,7 +451,9 @@ int NaivePages::quarantine(BlockId id) {
   }
   if (page.group != -1 && page.group != group_of(id)) return -1;
   const bool is_available = page.group == -1 || (page.in_service && slots_of(number).is_idle());
-  if (is_available && usable(Urgency::growth) == 0) return -1;
+  const bool is_promised = page.group != -1 && is_kept(number);
+  if ((is_available || is_promised) && usable(Urgency::growth) == 0) return -1;
+  if (is_promised) ++holders_.at(page.owner).reserved;
   b.offline = true;
   b.cached = false;
   b.content = BlockContent::unwritten;

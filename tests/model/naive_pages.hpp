@@ -85,6 +85,7 @@ class NaivePages {
     std::int64_t references = 0;
     std::int64_t reserved = 0;
     std::int64_t bytes = 0;
+    bool keeps_pages = false;  // pages were promised to it
   };
   /// The new pages that a demand wants, and how many of them were promised to its holder.
   struct WantedPages {
@@ -107,6 +108,7 @@ class NaivePages {
   int group_of(BlockId id) const;
   std::int64_t bytes_of(BlockId id) const;
   bool is_free(BlockId id) const;
+  bool is_kept(std::size_t page) const;
   Slots slots_of(std::size_t page) const;
   void refresh(std::size_t page);
   void drop(BlockId id);

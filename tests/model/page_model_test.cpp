@@ -230,8 +230,9 @@ class PageDriver {
     std::vector<Generation> generations(count);
     std::vector<PageHandle> predicted(count);
     const Urgency urgency = once_in(3) ? Urgency::admission : Urgency::growth;
-    if (plant_ == Plant::slot_of_another_group && !planted_ && once_in(50)) {
-      planted_ = PagePoolProbe::point_to_other_group(pages());
+    // Again and again: a holder that ends takes its own page with it.
+    if (plant_ == Plant::slot_of_another_group && once_in(50)) {
+      PagePoolProbe::point_to_other_group(pages());
     }
     const std::int64_t turnable = naive_.available();
     Status real = real_.allocate_each(wanted, ids, generations, urgency).status();

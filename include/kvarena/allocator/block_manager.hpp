@@ -66,8 +66,10 @@ class KVARENA_EXPORT BlockManager {
   Status unregister_holder(HolderId holder);
   /// Promises `count` available blocks to `holder`, in place of its earlier promise. The holder's
   /// next allocations use these blocks; no other holder can. `urgency` says which blocks an
-  /// increase may use. Returns exhausted (reservation), not_found (holder), or invalid_argument
-  /// (reservation) when `count` is negative. O(1).
+  /// increase may use. With groups it promises pages, and from the first call until the holder ends
+  /// nobody takes single blocks of the pages that it turns (page_pool.hpp). Returns exhausted
+  /// (reservation), not_found (holder), or invalid_argument (reservation) when `count` is negative.
+  /// O(1); with groups the first call for a holder is O(its pages), and so is its end.
   Status reserve(HolderId holder, std::int64_t count, Urgency urgency = Urgency::admission);
   /// Changes when a holder should end (HolderInfo::deadline_ns; 0: no deadline). It decides nothing
   /// and is not logged, as all facts of HolderInfo. Returns not_found. O(1).
@@ -262,6 +264,7 @@ class KVARENA_EXPORT BlockManager {
 
  private:
   friend struct ReleaseProbe;
+  friend struct OwnPages;
   struct Impl;
   explicit BlockManager(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;

@@ -18,12 +18,13 @@
 /// 4. for growth, an evictable block in the page of the group that has had evictable blocks for
 ///    longest, its highest slot first;
 /// 5. for growth, the lowest free slot in the fullest page of the group. Of pages that are equally
-///    full, it takes the one
-///    whose number of free slots changed last.
+///    full, it takes the one whose number of free slots changed last.
 ///
 /// Pages that are promised to other holders, and for admission the watermark, are not turned. A
 /// call takes 1 to 3 for all of its demands before it takes 4 and 5 for any. A holder's promise
-/// serves its demands in their order.
+/// serves its demands in their order. It counts on all slots of the holder's pages: from the first
+/// promise until the holder ends, no 4 and 5 takes a block of them, its own neither. A free block
+/// of them that is quarantined adds a page to the promise.
 ///
 /// Thus a holder fills pages of its own, one after the other. `u` blocks that only grow and shrink
 /// at their end lie in ceil(u / m) pages of m blocks; blocks that also leave at their beginning,
@@ -31,7 +32,8 @@
 /// things cost one page more each: a point where others keep the holder's blocks and it goes on
 /// alone (a fork, or cached blocks that it gave up at its end); a block of step 4 or 5, which
 /// happens only when no page can be had; a fenced block, until its ticket retires. A pool with that
-/// many pages for each of its sequences refuses none of them.
+/// many pages for each of its sequences, and the pages of a step, refuses none of them: in a step a
+/// sequence takes blocks before it gives others back. capacity/kv_memory.hpp counts both.
 
 #include <cstddef>
 #include <cstdint>

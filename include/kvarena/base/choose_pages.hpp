@@ -131,8 +131,15 @@ KVARENA_EXPORT std::int64_t peak_blocks(const PagedGroup& group,
 KVARENA_EXPORT std::int64_t pages_of(PagedKind kind, std::int64_t num_blocks,
                                      std::int64_t blocks_per_page) noexcept;
 
-/// Returns the pages that all parts of a group need for a sequence that grows to `length_tokens`. A
-/// pool with the sum over all groups for each of its sequences refuses none of them.
+/// Returns the most pages in which a sequence has `num_states` >= 0 states of `num_parts` blocks
+/// each. States go in the order in which they came. Their checkpoints stay in the same pages.
+KVARENA_EXPORT std::int64_t pages_of_states(std::int64_t num_states, std::int64_t num_parts,
+                                            std::int64_t blocks_per_page) noexcept;
+
+/// Returns the pages that all parts of a group need for a sequence that grows to `length_tokens`,
+/// between steps. A pool with the sum over all groups for each of its sequences, and the pages of a
+/// step, refuses none of them: in a step a sequence takes blocks before it gives others back.
+/// `pool_pages` (kvarena/capacity/kv_memory.hpp) counts both.
 KVARENA_EXPORT std::int64_t pages_of(const PagedGroup& group, const PagedBlocks& blocks,
                                      std::int64_t length_tokens) noexcept;
 

@@ -103,7 +103,9 @@ class KVARENA_EXPORT GroupLayout {
   bool has_state(std::int32_t layer) const noexcept {
     return layer >= 0 && layer < num_layers() && places_[index(layer)].states >= 0;
   }
-  /// The pages of a sequence that grows to `length_tokens`: the sum of pages_of.
+  /// The pages of a sequence that grows to `length_tokens`, between steps: the sum of pages_of. In
+  /// a step of up to block_size_tokens tokens each part of a window or a chunk has one page more at
+  /// most, and states have a second state (pages_of_states).
   std::int64_t pages_of_sequence(std::int64_t length_tokens) const noexcept;
   /// Returns K and V of one layer in `num_pages` pages at `base`. Ids are those of its part.
   /// Returns invalid_argument (layer) when it is in no group, or (num_blocks) for more ids than

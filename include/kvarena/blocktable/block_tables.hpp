@@ -170,10 +170,12 @@ class KVARENA_EXPORT BlockTables {
   /// a last block on which others have claims. The length stays. Returns what append returns.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens,
                           Urgency urgency = Urgency::admission);
-  /// Promises a number of blocks (BlockManager::reserve) so that `capacity_tokens` will fit. The
-  /// number excludes the block that a copy on write of the last block would take. With groups it is
-  /// pages: of a window or a chunk those that it has at most, and of one block more; of states
-  /// those between steps and in a step. It is renewed as their blocks go.
+  /// Promises a number of blocks (BlockManager::reserve) so that `capacity_tokens` will fit,
+  /// without the block that a copy on write of the last block takes. With groups it promises the
+  /// pages that the sequence lacks, and others take no single blocks of its pages. It is then not
+  /// refused in steps that begin one block of a window or a chunk at most. Blocks that others
+  /// share, fenced ones, and those out of service do not come back to the promise. O(pages of the
+  /// sequence) for its first promise, else O(groups).
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
   /// Cuts a sequence to `length_tokens` and releases the blocks behind them, reserved capacity too.
   /// With a ticket, the cut tokens of the last kept block are protected too: new tokens go to a

@@ -68,18 +68,18 @@ KVARENA_EXPORT std::int64_t peak_units(const GroupMemory& group,
                                        std::int64_t length_tokens) noexcept;
 /// Returns the most units that `sequences` sequences of up to `length_tokens` hold while steps with
 /// `step_tokens` new tokens in all run. The result is the sum of peak_units and of the blocks that
-/// a step's own tokens begin: during the step, these tokens still read blocks that leave the window
-/// after it. The result is at most the number of all blocks of all sequences. Of states it is one
-/// for each sequence, and one more for each that a step can have: the step writes it and keeps the
-/// one before it until it ends, whatever the mode of the kernel. Checkpoints inside a step take no
-/// page that is needed. The result never falls when sequences are more or longer.
+/// a step's own tokens begin: what leaves a window or a chunk leaves it after the step. The result
+/// is at most the number of all blocks of all sequences. Of states it is one for each sequence, and
+/// one more for each that a step can have: the step writes it and keeps the one before it until it
+/// ends, whatever the mode of the kernel. Checkpoints inside a step take no page that is needed.
+/// The result never falls when sequences are more or longer.
 KVARENA_EXPORT std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                                        std::int64_t length_tokens,
                                        std::int64_t step_tokens) noexcept;
 /// Returns the most pages that `sequences` sequences of up to `length_tokens` hold in a pool of
 /// pages while steps with `step_tokens` new tokens in all run: pages_of (choose_pages.hpp) for each
-/// of them, and the pages that a step's own tokens turn, or its second states take. It never falls
-/// when sequences are more or longer.
+/// of them, and the pages that a step's own tokens turn; of states pages_of_states. A pool with the
+/// sum over all groups refuses none of them. It never falls when sequences are more or longer.
 KVARENA_EXPORT std::int64_t pool_pages(const GroupMemory& group, const PagedBlocks& blocks,
                                        std::int64_t sequences, std::int64_t length_tokens,
                                        std::int64_t step_tokens) noexcept;

@@ -159,7 +159,8 @@ impl Pool {
         Ok(reports.iter().map(|r| unsafe { HolderReport::of(r) }).collect())
     }
 
-    /// Promises `blocks` available blocks to a holder, in place of its earlier promise. The default
+    /// Promises `blocks` available blocks to a holder, in place of its earlier promise; with groups
+    /// pages, and from then on nobody takes single blocks of the pages that it turns. The default
     /// urgency is admission.
     pub fn reserve(&mut self, holder: Holder, blocks: i64, urgency: Urgency) -> Result<()> {
         self.check(unsafe {

@@ -157,7 +157,9 @@ impl Cache {
         })
     }
 
-    /// Promises blocks so that `capacity_tokens` will fit; they stay available but not to others.
+    /// Promises blocks so that `capacity_tokens` will fit; they stay available but not to others. With
+    /// groups the sequence is then not refused in steps that begin one block of a window or a chunk at
+    /// most. Blocks that forks, pins or hits share with it are not counted.
     pub fn promise(&mut self, sequence: Sequence, capacity_tokens: i64) -> Result<()> {
         self.check(unsafe {
             sys::kvarena_sequence_promise(self.raw, sequence.raw(), capacity_tokens)

@@ -18,12 +18,9 @@ using Numbers = std::vector<std::int32_t>;
 /// A group of all tokens, two blocks a page, and a window of 8 tokens, a block a page. Blocks of 4.
 class GroupTablesTest : public ::testing::Test {
  protected:
-  void create(std::int64_t num_pages, std::vector<TableGroup> groups = {{}, {}},
+  void create(std::int64_t num_pages, std::vector<TableGroup> groups = {},
               std::vector<BlockGroup> blocks = {{2, 100}, {1, 190}}) {
-    if (groups.size() == 2 && groups[0].kind == PagedKind::full &&
-        groups[1].kind == PagedKind::full) {
-      groups = {{PagedKind::full, 4}, {PagedKind::window, 4, 8}};
-    }
+    if (groups.empty()) groups = {{PagedKind::full, 4}, {PagedKind::window, 4, 8}};
     tables_.reset();
     manager_ = std::make_unique<BlockManager>(
         BlockManager::create({.num_blocks = num_pages, .groups = blocks}).value());
@@ -62,6 +59,71 @@ class GroupTablesTest : public ::testing::Test {
   std::unique_ptr<BlockManager> manager_;
   std::unique_ptr<BlockTables> tables_;
 };
+
+/// Appends one token to a sequence until it has `most`, or is refused. Returns its length.
+std::int64_t grow_by_one(BlockTables& tables, SequenceId id, std::int64_t most) {
+  while (tables.info(id)->length_tokens < most) {
+    if (!tables.append_one_each(std::span(&id, 1)).is_ok()) break;
+    tables.settle_append();
+  }
+  return tables.info(id)->length_tokens;
+}
+
+// Others take every block that they can get after each of its steps.
+TEST_F(GroupTablesTest, AnAppendWithinItsPromiseIsNeverRefused) {
+  const std::vector<BlockGroup> blocks = {{5, 200}, {3, 333}};
+  for (const std::vector<TableGroup>& groups :
+       {std::vector<TableGroup>{{PagedKind::full, 2}, {PagedKind::full, 8}},
+        std::vector<TableGroup>{{PagedKind::full, 2}, {PagedKind::window, 4, 10, 2}},
+        std::vector<TableGroup>{{PagedKind::chunk, 2, 12}, {PagedKind::window, 1, 1}},
+        std::vector<TableGroup>{
+            {PagedKind::full, 4},
+            {.kind = PagedKind::state, .num_parts = 2},
+        }}) {
+    for (const std::int64_t before : {0, 1, 7, 13}) {
+      create(24, groups, blocks);
+      std::vector<SequenceId> others(14);
+      for (SequenceId& other : others) other = tables_->create_sequence().value();
+      const SequenceId id = tables_->create_sequence().value();
+      for (std::int64_t i = 0; i < before; ++i) {
+        for (const SequenceId each : {id, others[0]}) {
+          ASSERT_OK(grow(each, 1));
+          tables_->settle_append();
+        }
+      }
+      ASSERT_OK(tables_->promise_capacity(id, 50));
+      std::int64_t refusals = 0;
+      for (std::int64_t length = before; length <= 50; ++length) {
+        ASSERT_EQ(grow_by_one(*tables_, id, length), length) << "from " << before;
+        for (const SequenceId other : others) {
+          const std::int64_t most = tables_->info(other)->length_tokens + 20;
+          refusals += grow_by_one(*tables_, other, most) < most ? 1 : 0;
+        }
+      }
+      EXPECT_GT(refusals, 50);
+      ASSERT_OK(tables_->destroy(id));
+      ASSERT_OK(tables_->destroy_many(others));
+    }
+  }
+}
+
+// What fits into the sequence's own page needs no page, and others do not take it.
+TEST_F(GroupTablesTest, APromiseCountsTheSequencesOwnPage) {
+  create(2, {{PagedKind::full, 4}, {PagedKind::full, 4}}, {{3, 100}, {3, 100}});
+  const SequenceId id = sequence(1);
+  EXPECT_EQ(manager_->page_stats().available(), 0);
+  EXPECT_FAILS(tables_->promise_capacity(id, 13), exhausted, reservation);
+  ASSERT_OK(tables_->promise_capacity(id, 12));
+  const SequenceId other = tables_->create_sequence().value();
+  EXPECT_FAILS(grow(other, 1).status(), exhausted, page);
+  EXPECT_EQ(grow_by_one(*tables_, id, 20), 12);
+  // A cut gives nothing of it away.
+  ASSERT_OK(tables_->truncate(id, 1));
+  EXPECT_FAILS(grow(other, 1).status(), exhausted, page);
+  EXPECT_EQ(grow_by_one(*tables_, id, 20), 12);
+  ASSERT_OK(tables_->destroy(id));
+  ASSERT_OK(tables_->destroy(other));
+}
 
 TEST_F(GroupTablesTest, AStepHasItsOwnTokensAndGivesUpOldBlocksAtItsEnd) {
   create(20);

@@ -193,13 +193,14 @@ TEST(KvMemory, LayersOfGroupsAreMixed) {
       << "as where every sixth layer keeps all";
 }
 
-/// Blocks that a sequence of `computed` tokens holds while `added` more are computed, of which the
-/// first reads the tokens of its own window or chunk; without any, those between steps.
+/// Blocks that a sequence of `computed` tokens holds while `added` more are computed: those that it
+/// had before the step, and those of the new tokens.
 std::int64_t blocks_of_step(const GroupMemory& group, std::int64_t computed, std::int64_t added) {
   if (added == 0) return units_at(group, computed);
-  std::int64_t first = computed / group.limit_tokens * group.limit_tokens;
+  std::int64_t first =
+      std::max<std::int64_t>(0, computed - 1) / group.limit_tokens * group.limit_tokens;
   if (group.kind == CacheKind::window) {
-    first = std::max<std::int64_t>(0, computed + 1 - group.limit_tokens);
+    first = std::max<std::int64_t>(0, computed - group.limit_tokens);
   }
   const std::int64_t block = group.block_size_tokens;
   return (computed + added - 1) / block - first / block + 1;
@@ -256,7 +257,7 @@ TEST(KvMemory, APoolHasRoomForAnyStep) {
     }
   }
   const GroupMemory window{.kind = CacheKind::window, .limit_tokens = 16, .block_size_tokens = 16};
-  EXPECT_EQ(pool_units(window, 2, 64, 6), 6) << "three new tokens each reach into a third block";
+  EXPECT_EQ(pool_units(window, 2, 64, 4), 6) << "two new tokens each reach into a third block";
 }
 
 TEST(KvMemory, SharesHeadsAndLayers) {

@@ -135,7 +135,7 @@ TEST(Plan, WindowsHaveRoomForAStep) {
   ASSERT_EQ(p.groups.size(), 2U);
   EXPECT_EQ(p.groups[1].units_per_sequence, 65);
   EXPECT_EQ(p.max_batch, 5);
-  EXPECT_EQ(p.groups[1].num_units, 5 * 65 + 5 + (8192 - 5 * 3) / 16) << "the third begins a block";
+  EXPECT_EQ(p.groups[1].num_units, 5 * 65 + 5 + (8192 - 5 * 2) / 16) << "the second begins a block";
   EXPECT_EQ(p.step_bytes, 512 * p.groups[1].memory.unit_bytes);
   EXPECT_EQ(plan_of("Gemma-3-27B", {.kept = KeptTokens::model, .context_tokens = 1024}).step_bytes,
             0);
@@ -155,7 +155,7 @@ TEST(Plan, AWindowNeverTakesMoreThanTheWholeSequences) {
   EXPECT_EQ(plan_of("Phi-3-mini-4k-instruct", options).asked_kv_bytes, (129 + 32) * 16 * 393'216);
   options.batch = 100;
   EXPECT_EQ(plan_of("Phi-3-mini-4k-instruct", options).asked_kv_bytes,
-            (100 * 129 + 100 + (512 - 100 * 4) / 16) * 16 * std::int64_t{393'216});
+            (100 * 129 + 100 + (512 - 100 * 3) / 16) * 16 * std::int64_t{393'216});
 
   options = {.memory_bytes = 80 * kGiB, .context_tokens = 8192};
   const MemoryPlan gemma = plan_of("Gemma-2-9B", options);

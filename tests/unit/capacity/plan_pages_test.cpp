@@ -81,7 +81,7 @@ TEST(Plan, PagesHaveRoomForAStep) {
     for (const std::int64_t tokens : {1, 2, 15, 16, 17, 100, 1000}) {
       std::int64_t most = 0;
       for (std::int64_t length = tokens; length <= 2000; ++length) {
-        const std::int64_t first = std::max<std::int64_t>(0, length - tokens + 1 - 129) / 16;
+        const std::int64_t first = std::max<std::int64_t>(0, length - tokens - 129) / 16;
         const std::int64_t last = (length - 1) / 16;
         most = std::max(most, last / per_page - first / per_page + 1);
       }

@@ -46,7 +46,8 @@ TEST(PlanOfStates, CountsTheSecondStateOfEachSequenceOfAStep) {
   EXPECT_EQ(pool_pages(state, alone, 5, 100, 8), 5 * (3 + 3));
   EXPECT_EQ(pool_pages(state, alone, 20, 100, 8), 20 * 3 + 8 * 3) << "a row has a token at least";
   const PagedBlocks shared{.num_parts = 3, .block_bytes = 2048, .blocks_per_page = 4};
-  EXPECT_EQ(pool_pages(state, shared, 5, 100, 8), 5 * 2) << "six blocks in pages of four";
+  EXPECT_EQ(pool_pages(state, shared, 5, 100, 8), 5 * 3) << "they begin anywhere in a page of four";
+  EXPECT_EQ(pool_pages(state, shared, 20, 100, 8), 20 * 2 + 8);
   EXPECT_EQ(pool_units(state, 20, 100, 8), 28);
   EXPECT_EQ(peak_units(state, 100), 1) << "between steps";
 }

@@ -1,0 +1,17 @@
+#include "allocator/own_pages.hpp"
+
+#include "allocator/block_manager_impl.hpp"
+
+namespace kvarena {
+
+std::int64_t OwnPages::free_slots(const BlockManager& manager, HolderId holder,
+                                  std::int32_t group) noexcept {
+  return manager.impl_->pool.pages()->own_slots(HolderTable::slot_of(holder), group);
+}
+
+std::int64_t OwnPages::count(const BlockManager& manager, HolderId holder,
+                             std::int32_t group) noexcept {
+  return manager.impl_->pool.pages()->num_own_pages(HolderTable::slot_of(holder), group);
+}
+
+}  // namespace kvarena
