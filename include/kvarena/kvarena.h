@@ -1513,7 +1513,9 @@ KVARENA_API kvarena_status kvarena_cache_details_json(kvarena_cache* cache, char
 /// Says whether work is pending: a step has begun and not ended, or tickets of steps are open. Any
 /// thread.
 KVARENA_API kvarena_status kvarena_cache_has_pending_work(kvarena_cache* cache, bool* pending);
-/// Writes the JSON of kvarena_cache_stats.
+/// Writes the figures of now as JSON: those of kvarena_cache_stats (blocks, tables, tickets,
+/// audit), pages and groups (null and an empty list without groups), and prefix_cache (null: it has
+/// none).
 KVARENA_API kvarena_status kvarena_cache_stats_json(kvarena_cache* cache, char* out, size_t size,
                                                     size_t* length);
 /// Says whether `blocks` blocks can be had. The default urgency is growth.

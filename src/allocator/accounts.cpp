@@ -74,10 +74,10 @@ void append_pages(const Explanation& e, std::back_insert_iterator<std::string> o
     const GroupStats& group = e.groups[g];
     fmt::format_to(
         out,
-        "group {}: {} pages, {} blocks of {} B: {} free ({} stranded) + {} evictable + {} "
+        "group {} ({}): {} pages, {} blocks of {} B: {} free ({} stranded) + {} evictable + {} "
         "fenced + {} referenced + {} offline\n",
-        g, group.pages, group.pages * group.blocks_per_page, group.block_bytes, group.free,
-        group.stranded, group.evictable, group.fenced, group.referenced, group.offline);
+        g, name_of(e.kinds[g]), group.pages, group.pages * group.blocks_per_page, group.block_bytes,
+        group.free, group.stranded, group.evictable, group.fenced, group.referenced, group.offline);
   }
 }
 

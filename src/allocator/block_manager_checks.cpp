@@ -266,6 +266,9 @@ Status BlockManager::check_totals() const noexcept {
     return violated(Invariant::counts_balance, Resource::num_blocks, 0, stats().num_blocks,
                     kept.free + kept.fenced + kept.evictable + kept.referenced + kept.offline);
   }
+  if (m.pool.pages() != nullptr) {
+    if (Status s = m.check_page_totals(); !s) return s;
+  }
   for (const std::int64_t count :
        {kept.free, kept.fenced, kept.evictable, kept.referenced, kept.offline}) {
     if (count < 0) return violated(Invariant::state_counts, Resource::num_blocks, 0, 0, count);

@@ -24,6 +24,7 @@ struct BlockManager::Impl {
         holders(options.max_holders),
         fences(options.max_open_tickets, options.max_fence_entries, take_id_space(IdKind::ticket)),
         watermark(options.watermark_blocks),
+        page_bytes(options.page_bytes),
         log(options.log),
         name(options.name),
         evicted_ids(pool.pages() == nullptr ? 0 : static_cast<std::size_t>(pool.num_blocks())) {}
@@ -114,6 +115,8 @@ struct BlockManager::Impl {
   /// retired.
   std::int64_t returning_pages(Ticket last) const noexcept;
   PageStats page_stats() const noexcept;
+  /// Checks what the running totals of pages and groups alone can prove. O(groups).
+  Status check_page_totals() const noexcept;
   Status check_page_lists() const;
   /// Proves that a block's word and its page agree.
   Status check_place(BlockId id) const noexcept;
@@ -161,6 +164,7 @@ struct BlockManager::Impl {
   HolderTable holders;
   FenceTable fences;
   std::int64_t watermark;
+  std::int64_t page_bytes;  // for reports
   OperationLog* log;
   std::string name;
   std::int64_t reserved = 0;

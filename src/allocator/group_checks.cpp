@@ -63,6 +63,7 @@ PageStats BlockManager::Impl::page_stats() const noexcept {
   }
   stats.reserved = reserved;
   stats.watermark = watermark;
+  stats.page_bytes = page_bytes;
   return stats;
 }
 
@@ -82,6 +83,7 @@ void BlockManager::Impl::describe_pages(Explanation& e) const noexcept {
   e.num_groups = pool.pages()->num_groups();
   for (std::size_t g = 0; g < e.num_groups; ++g) {
     e.groups[g] = pool.pages()->stats(static_cast<std::int32_t>(g));
+    e.kinds[g] = pool.pages()->groups()[g].kind;
   }
 }
 
@@ -113,20 +115,42 @@ std::int64_t BlockManager::Impl::returning_pages(Ticket last) const noexcept {
   return returning;
 }
 
-Status BlockManager::Impl::check_page_lists() const {
+/// The pages of groups are all pages that are neither free nor offline, and the blocks of groups by
+/// state are those of the pool.
+Status BlockManager::Impl::check_page_totals() const noexcept {
   const PagePool& pages = *pool.pages();
   const PageStats stats = page_stats();
   std::int64_t of_groups = 0;
+  StateCounts sums;
   for (std::size_t g = 0; g < pages.num_groups(); ++g) {
     const auto group = static_cast<std::int32_t>(g);
     const GroupStats books = pages.stats(group);
     of_groups += books.pages;
-    if (!books.balanced() || books.referenced < 0 || !pages.counts_agree(group)) {
-      return violated(Invariant::group_counts, group, 1, 0);
+    sums.free += books.free;
+    sums.referenced += books.referenced;
+    sums.fenced += books.fenced;
+    sums.evictable += books.evictable;
+    sums.offline += books.offline;
+    for (const std::int64_t count : {books.pages, books.free, books.referenced, books.fenced,
+                                     books.evictable, books.stranded}) {
+      if (count < 0) return violated(Invariant::group_counts, group, 0, count);
     }
+    if (!books.balanced()) return violated(Invariant::group_counts, group, 1, 0);
   }
-  if (!stats.balanced() || of_groups != stats.of_groups) {
+  if (!stats.balanced() || of_groups != stats.of_groups || stats.evictable > of_groups) {
     return violated(Invariant::pages_balance, 0, stats.of_groups, of_groups);
+  }
+  if (!(sums == pool.counts())) {
+    return violated(Invariant::group_counts, -1, pool.counts().free, sums.free);
+  }
+  return {};
+}
+
+Status BlockManager::Impl::check_page_lists() const {
+  const PagePool& pages = *pool.pages();
+  for (std::size_t g = 0; g < pages.num_groups(); ++g) {
+    const auto group = static_cast<std::int32_t>(g);
+    if (!pages.counts_agree(group)) return violated(Invariant::group_counts, group, 1, 0);
   }
   if (!pages.lists_are_whole()) return violated(Invariant::page_lists, 0, 1, 0);
   std::int64_t fenced = 0;
@@ -155,7 +179,9 @@ Status BlockManager::Impl::check_place(BlockId id) const noexcept {
                 : state == BlockState::absent ||
                       (state == BlockState::offline && page.group == place.group);
   if (!agrees) return violated(Invariant::state_counts, place.page, 1, 0);
-  if (place.group == 0 && place.slot == 0 && !pages.is_settled(page)) {
+  const bool is_first = place.group == 0 && place.slot == 0;
+  if (is_first &&
+      !(pages.is_settled(page) && pages.is_linked(static_cast<std::uint32_t>(place.page)))) {
     return violated(Invariant::page_lists, place.page, 1, 0);
   }
   return {};

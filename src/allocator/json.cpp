@@ -40,15 +40,14 @@ void write(JsonWriter& out, const HolderReport& holder) {
       .member("reserved", holder.reserved)
       .member("since_ns", holder.since_ns)
       .member("deadline_ns", holder.deadline_ns)
-      .close_object();
+      .name("bytes");
+  // A pool without groups counts no bytes.
+  const bool is_known = holder.bytes != 0 || holder.references == 0;
+  (is_known ? out.value(holder.bytes) : out.null()).close_object();
 }
 
-/// Writes the pages and groups of a pool that has groups, and the bytes of its largest holders.
-void write_pages(JsonWriter& out, const Explanation& explanation) {
-  if (explanation.num_groups == 0) return;
-  const PageStats& pages = explanation.pages;
-  out.name("pages")
-      .open_object()
+void write(JsonWriter& out, const PageStats& pages) {
+  out.open_object()
       .member("total", pages.num_pages)
       .member("free", pages.free)
       .member("of_groups", pages.of_groups)
@@ -58,11 +57,23 @@ void write_pages(JsonWriter& out, const Explanation& explanation) {
       .member("watermark", pages.watermark)
       .member("peak_used", pages.peak_used)
       .member("turned", pages.turned)
-      .close_object();
-  out.name("groups").open_list();
-  for (std::size_t g = 0; g < explanation.num_groups; ++g) {
-    const GroupStats& group = explanation.groups[g];
+      .name("page_bytes");
+  (pages.page_bytes == 0 ? out.null() : out.value(pages.page_bytes)).close_object();
+}
+
+/// The groups of a pool, and what the layers of each keep.
+struct Groups {
+  std::span<const GroupStats> counts;
+  std::span<const PagedKind> kinds;
+};
+
+void write(JsonWriter& out, const Groups& groups) {
+  out.open_list();
+  for (std::size_t g = 0; g < groups.counts.size(); ++g) {
+    const GroupStats& group = groups.counts[g];
     out.open_object()
+        .member("group", g)
+        .member("kind", name_of(groups.kinds[g]))
         .member("pages", group.pages)
         .member("blocks_per_page", group.blocks_per_page)
         .member("block_bytes", group.block_bytes)
@@ -74,7 +85,17 @@ void write_pages(JsonWriter& out, const Explanation& explanation) {
         .member("stranded", group.stranded)
         .close_object();
   }
-  out.close_list().name("holder_bytes").open_list();
+  out.close_list();
+}
+
+/// Writes the pages and groups of a pool that has groups, and the bytes of its largest holders.
+void write_pages(JsonWriter& out, const Explanation& explanation) {
+  const std::size_t count = explanation.num_groups;
+  if (count == 0) return;
+  write(out.name("pages"), explanation.pages);
+  write(out.name("groups"), Groups{.counts = std::span(explanation.groups).first(count),
+                                   .kinds = std::span(explanation.kinds).first(count)});
+  out.name("holder_bytes").open_list();
   for (std::size_t i = 0; i < explanation.num_largest; ++i) out.value(explanation.largest[i].bytes);
   out.close_list();
 }
@@ -135,5 +156,9 @@ std::string document_of(const Value& value) noexcept try {
 std::string to_json(const BlockStats& stats) noexcept { return document_of(stats); }
 std::string to_json(const HolderReport& holder) noexcept { return document_of(holder); }
 std::string to_json(const Explanation& explanation) noexcept { return document_of(explanation); }
+std::string to_json(const PageStats& pages) noexcept { return document_of(pages); }
+std::string to_json(std::span<const GroupStats> groups, std::span<const PagedKind> kinds) noexcept {
+  return document_of(Groups{.counts = groups, .kinds = kinds});
+}
 
 }  // namespace kvarena

@@ -168,6 +168,9 @@ class PagePool {
   bool counts_agree(std::int32_t group) const noexcept;
   /// Whether a page's counts, bucket and queue are those of its slots.
   bool is_settled(const Page& page) const noexcept;
+  /// Whether the lists that a page says it is in lead to it and on from it, and the free page of
+  /// that index is one. For proofs in slices.
+  bool is_linked(std::uint32_t page) const noexcept;
 
  private:
   friend struct PagePoolProbe;
@@ -219,6 +222,8 @@ class PagePool {
   bool has_owner(const Page& page) const noexcept;
   void leave_group(std::uint32_t page) noexcept;
   void disown(std::uint32_t page) noexcept;
+  bool is_between(std::uint32_t page, const List& list, std::uint32_t Page::*previous,
+                  std::uint32_t Page::*next) const noexcept;
   template <class Visit>
   bool walk(const List& list, std::uint32_t Page::*next, std::uint32_t Page::*previous,
             Visit visit) const;

@@ -44,6 +44,32 @@ bool PagePool::is_settled(const Page& page) const noexcept {
          (!page.is_kept || has_owner(page));
 }
 
+/// Whether the neighbours of a page in a list, or the ends of the list, name it.
+bool PagePool::is_between(std::uint32_t page, const List& list, std::uint32_t Page::*previous,
+                          std::uint32_t Page::*next) const noexcept {
+  const std::uint32_t before = pages_[page].*previous;
+  const std::uint32_t after = pages_[page].*next;
+  const auto exists = [this](std::uint32_t i) { return i == kNone || i < pages_.size(); };
+  return exists(before) && exists(after) &&
+         (before == kNone ? list.head : pages_[before].*next) == page &&
+         (after == kNone ? list.tail : pages_[after].*previous) == page;
+}
+
+/// Requires a settled page: its group, bucket and queue are in range.
+bool PagePool::is_linked(std::uint32_t page) const noexcept {
+  if (page < num_free_ && (free_[page] >= pages_.size() || pages_[free_[page]].group != -1)) {
+    return false;
+  }
+  const Page& p = pages_[page];
+  if (p.group == -1 || p.queue == Queue::offline) return true;
+  const Books& books = books_[index(p.group)];
+  const bool is_queued = p.queue == Queue::cached || p.queue == Queue::idle;
+  const List& queue = p.queue == Queue::idle ? idle_ : books.cached;
+  return (p.bucket == 0 ||
+          is_between(page, books.by_free[p.bucket], &Page::fuller_previous, &Page::fuller_next)) &&
+         (!is_queued || is_between(page, queue, &Page::queue_previous, &Page::queue_next));
+}
+
 bool PagePool::counts_agree(std::int32_t group) const noexcept {
   const Books& b = books_[index(group)];
   Books found;

@@ -219,6 +219,17 @@ Status refuse_blocks(std::span<const PagedGroup> groups) noexcept {
 
 }  // namespace
 
+std::string_view name_of(PagedKind kind) noexcept {
+  switch (kind) {
+    case PagedKind::full: return "full";
+    case PagedKind::window: return "window";
+    case PagedKind::chunk: return "chunk";
+    case PagedKind::state: return "state";
+    case PagedKind::cross: return "cross";
+  }
+  return "unknown";
+}
+
 Status validate(const PagedGroup& group) noexcept {
   if (Status s = check_enum(Option::kind, group.kind, PagedKind::cross); !s) return s;
   if (Status s = check_option(Option::num_layers, group.num_layers, 1, kMaxLayers); !s) return s;

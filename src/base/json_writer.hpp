@@ -6,6 +6,8 @@
 
 #include "base/utf8.hpp"
 
+#include <array>
+#include <charconv>
 #include <concepts>
 #include <string>
 #include <string_view>
@@ -36,6 +38,18 @@ class JsonWriter {
   requires(!std::same_as<Number, bool>) JsonWriter& value(Number number) {
     begin_value();
     text_ += std::to_string(number);
+    return *this;
+  }
+  /// Writes a finite number, as the shortest text that reads as the same double.
+  template <std::floating_point Number>
+  JsonWriter& value(Number number) {
+    begin_value();
+    std::array<char, 32> text;
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), double{number}).ptr;
+    const std::string_view written(text.data(), static_cast<std::size_t>(end - text.data()));
+    text_ += written;
+    // A reader takes a number without these for a whole one.
+    if (written.find_first_of(".e") == written.npos) text_ += ".0";
     return *this;
   }
   /// Writes true or false. No pointer converts to it.

@@ -229,7 +229,8 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
           .name = options.name,
           .groups = plan.groups ? std::span<const BlockGroup>(plan.groups->blocks)
                                 : std::span<const BlockGroup>(),
-          .eviction = options.eviction};
+          .eviction = options.eviction,
+          .page_bytes = plan.groups ? plan.groups->layout.page_bytes() : 0};
 }
 
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {

@@ -67,12 +67,12 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
   GroupPlan plan{.layout = std::move(*layout), .blocks = {}, .tables = {}};
   for (std::size_t part = 0; part < plan.layout.parts().size(); ++part) {
     const PagedBlocks& blocks = plan.layout.parts()[part].blocks;
-    plan.blocks.push_back({blocks.blocks_per_page, blocks.block_bytes});
     plan.tables.push_back(table_group(plan.layout, part));
+    plan.blocks.push_back({blocks.blocks_per_page, blocks.block_bytes, plan.tables.back().kind});
   }
   for (const GroupLayout::States& states : plan.layout.states()) {
     const PagedGroup& group = plan.layout.groups()[static_cast<std::size_t>(states.group)];
-    plan.blocks.push_back({states.blocks.blocks_per_page, states.blocks.block_bytes});
+    plan.blocks.push_back({states.blocks.blocks_per_page, states.blocks.block_bytes, group.kind});
     plan.tables.push_back({.kind = group.kind,
                            .rollback_tokens = group.rollback_tokens,
                            .ids_per_page = states.blocks.ids_per_page(plan.layout.page_bytes()),

@@ -29,17 +29,6 @@ Result<DType> type_of(std::int32_t number) noexcept {
   return dtype ? dtype : invalid_option(Option::dtype, number, 0, KVARENA_INT8);
 }
 
-std::string_view kind_name(PagedKind kind) noexcept {
-  switch (kind) {
-    case PagedKind::full: return "full";
-    case PagedKind::window: return "window";
-    case PagedKind::chunk: return "chunk";
-    case PagedKind::state: return "state";
-    case PagedKind::cross: return "cross";
-  }
-  return "unknown";
-}
-
 Status read_planes(const kvarena_layer_group& given, std::vector<StatePlane>& planes) {
   constexpr auto kMost = static_cast<std::int64_t>(StateView::kMaxPlanes);
   if (given.num_planes < 0 || given.num_planes > kMost) {
@@ -133,7 +122,7 @@ Json capi::json_of(const LayerGroup& group) {
   for (const GroupLayer& layer : group.layers) {
     layers.push_back({layer.layer, layer.reads_layer < 0 ? layer.layer : layer.reads_layer});
   }
-  Json json{{"kind", kind_name(group.kind)}, {"layers", layers}};
+  Json json{{"kind", name_of(group.kind)}, {"layers", layers}};
   if (group.kind == PagedKind::state) {
     for (const StatePlane& plane : group.planes) {
       json["planes"].push_back(

@@ -6,10 +6,12 @@
 #include "capi/objects.hpp"
 
 #include "kvarena/allocator/json.hpp"
+#include "kvarena/blocktable/json.hpp"
 
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 using namespace kvarena;
 using namespace kvarena::capi;
@@ -30,17 +32,16 @@ Json parsed(const std::string& text) {
   return Json::parse(text);
 }
 
-Json tables_json(const TableStats& tables) {
-  return {{"sequences", tables.sequences},
-          {"sequences_ever", tables.sequences_ever},
-          {"tokens", tables.tokens},
-          {"waste_tokens", tables.waste_tokens},
-          {"entries", tables.entries},
-          {"pages_used", tables.pages_used},
-          {"pages_total", tables.pages_total},
-          {"copies_on_write", tables.copies_on_write},
-          {"pins", tables.pins},
-          {"pinned_entries", tables.pinned_entries}};
+/// Adds the pages and groups of a pool: null and an empty list where it has no groups.
+void add_groups(const BlockManager& manager, Json& json) {
+  std::vector<GroupStats> groups;
+  std::vector<PagedKind> kinds;
+  for (const BlockGroup& group : manager.groups()) {
+    kinds.push_back(group.kind);
+    groups.push_back(manager.group_stats(static_cast<std::int32_t>(groups.size())));
+  }
+  json["pages"] = groups.empty() ? Json(nullptr) : parsed(kvarena::to_json(manager.page_stats()));
+  json["groups"] = parsed(kvarena::to_json(groups, kinds));
 }
 
 Json stats_json(const KvCache& cache) {
@@ -48,7 +49,12 @@ Json stats_json(const KvCache& cache) {
   const Ticket oldest = cache.manager().oldest_open_ticket();
   Json json{{"step", published.step}, {"published_ns", published.published_ns}};
   json["blocks"] = parsed(kvarena::to_json(cache.manager().stats()));
-  json["tables"] = tables_json(cache.tables().stats());
+  add_groups(cache.manager(), json);
+  const BlockTables& tables = cache.tables();
+  json["tables"] = parsed(kvarena::to_json(tables.stats()));
+  json["prefix_cache"] = tables.has_prefix_cache()
+                             ? parsed(kvarena::to_json(tables.prefix_stats(), tables.prefix_use()))
+                             : Json(nullptr);
   json["tickets"] = {{"open", cache.manager().num_open_tickets()},
                      {"oldest", oldest == kNoTicket ? Json(nullptr) : Json(oldest.value)},
                      {"awaited", published.awaited_tickets}};

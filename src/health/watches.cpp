@@ -24,9 +24,15 @@ bool is_past(std::uint64_t limit_bytes, std::int64_t growth_bytes) noexcept {
 
 double seconds(std::int64_t ns) noexcept { return static_cast<double>(ns) / 1e9; }
 
-PressureFigures figures_of(const BlockStats& blocks, const MemoryInfo& memory) noexcept {
-  return {std::max<std::int64_t>(0, blocks.available() - blocks.reserved), blocks.num_blocks,
-          memory.free_bytes, memory.total_bytes};
+/// With groups, new work takes pages: the blocks of one group are of no use to another.
+PressureFigures figures_of(const PoolSnapshot& snapshot, const MemoryInfo& memory) noexcept {
+  const auto left = [](const auto& stats) {
+    return std::max<std::int64_t>(0, stats.available() - stats.reserved);
+  };
+  const bool in_pages = snapshot.num_groups != 0;
+  return {in_pages ? left(snapshot.pages) : left(snapshot.blocks),
+          in_pages ? snapshot.pages.num_pages : snapshot.blocks.num_blocks, memory.free_bytes,
+          memory.total_bytes};
 }
 
 /// Holders that were registered and are no longer.
@@ -132,7 +138,7 @@ PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const Me
   judge_holders(snapshot, now_ns, limits.holder_grace_ns, result.findings);
   publisher.request_details();  // for the next look
   looked_ns_ = now_ns;
-  result.event = gauge_.observe(figures_of(snapshot.blocks, memory));
+  result.event = gauge_.observe(figures_of(snapshot, memory));
   log_.write(result.event, gauge_.level(), now_ns);
   result.seen = {gauge_.level(), gauge_.by_vram(), gauge_.entered(), now_ns};
   return result;
@@ -157,6 +163,34 @@ void PoolWatch::judge_accounts(const PoolSnapshot& snapshot,
                      name, blocks.free, blocks.fenced, blocks.evictable, blocks.referenced,
                      blocks.offline, blocks.num_blocks, snapshot.step)});
   }
+  judge_groups(snapshot, findings);
+}
+
+/// Checks the accounts of both levels of a pool with groups.
+void PoolWatch::judge_groups(const PoolSnapshot& snapshot,
+                             std::vector<HealthFinding>& findings) const {
+  constexpr std::uint64_t kPages = 3;
+  constexpr std::uint64_t kFirstGroup = 4;
+  const PageStats& pages = snapshot.pages;
+  std::int64_t of_groups = 0;
+  for (std::size_t g = 0; g < static_cast<std::size_t>(snapshot.num_groups); ++g) {
+    const GroupStats& group = snapshot.groups[g];
+    of_groups += group.pages;
+    if (group.balanced()) continue;
+    findings.push_back(
+        {{HealthReasonCode::accounts_violated, id, kFirstGroup + g},
+         fmt::format("pool {}: group {}: free {} + fenced {} + evictable {} + referenced {} + "
+                     "offline {} is not {} pages x {} at step {}",
+                     name, g, group.free, group.fenced, group.evictable, group.referenced,
+                     group.offline, group.pages, group.blocks_per_page, snapshot.step)});
+  }
+  if (pages.balanced() && of_groups == pages.of_groups) return;
+  findings.push_back(
+      {{HealthReasonCode::accounts_violated, id, kPages},
+       fmt::format("pool {}: pages free {} + of groups {} ({} by group) + offline {} is not {} at "
+                   "step {}",
+                   name, pages.free, pages.of_groups, of_groups, pages.offline, pages.num_pages,
+                   snapshot.step)});
 }
 
 /// Those that are new: a loss is found once, and stays until it is acknowledged.

@@ -196,6 +196,7 @@ class PoolWatch {
 
  private:
   void judge_accounts(const PoolSnapshot& snapshot, std::vector<HealthFinding>& findings) const;
+  void judge_groups(const PoolSnapshot& snapshot, std::vector<HealthFinding>& findings) const;
   void judge_steps(const PoolSnapshot& snapshot, std::vector<HealthFinding>& findings);
   void judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns, std::int64_t limit_ns,
                     std::vector<HealthFinding>& findings) const;

@@ -133,9 +133,9 @@ MaybeFailure run_all(const SuiteOptions& options, ProgressSink* sink, SuiteOutco
 }  // namespace
 
 std::span<const Scenario> scenarios() {
-  static const Scenario all[] = {maximum_context(),    growth(),    near_full(),
-                                 allocation_failure(), leaks(),     concurrency(),
-                                 long_generation(),    neighbours()};
+  static const Scenario all[] = {maximum_context(),    growth(), near_full(),
+                                 allocation_failure(), leaks(),  concurrency(),
+                                 long_generation(),    groups(), neighbours()};
   return all;
 }
 

@@ -114,6 +114,8 @@ Scenario leaks();
 Scenario concurrency();
 /// A million tokens with turnover.
 Scenario long_generation();
+/// Layers of several kinds in one pool: every group exhausted in turn.
+Scenario groups();
 /// A process that takes and frees memory meanwhile.
 Scenario neighbours();
 

@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 #include <type_traits>
 
@@ -25,13 +26,16 @@ class PublishedValue {
   static_assert(sizeof(T) % sizeof(std::uint64_t) == 0);
 
  public:
-  /// Replaces the value. Wait-free.
-  void store(const T& value) noexcept {
-    const auto words = std::bit_cast<Words>(value);
+  /// Replaces the value, or only its first `bytes`, a multiple of 8: readers may then see older
+  /// bytes behind them. Wait-free.
+  void store(const T& value, std::size_t bytes = sizeof(T)) noexcept {
+    const auto* const source = reinterpret_cast<const std::byte*>(&value);
     const std::uint64_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      words_[i].store(words[i], std::memory_order_release);
+    for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, source + i * sizeof word, sizeof word);
+      words_[i].store(word, std::memory_order_release);
     }
     version_.store(version + 2, std::memory_order_release);
   }

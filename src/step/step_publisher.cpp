@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -15,6 +16,9 @@
 
 namespace kvarena {
 namespace {
+
+static_assert(offsetof(PoolSnapshot, groups) + sizeof(PoolSnapshot::groups) ==
+              sizeof(PoolSnapshot));
 
 constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min();
 
@@ -37,6 +41,7 @@ struct StepPublisher::Impl {
   }
   Status check_slice() const noexcept;
   void advance_audit(std::uint64_t step) noexcept;
+  void add_groups(PoolSnapshot& figures) const noexcept;
   void publish(const StepFigures& steps) noexcept;
   void publish_details(const PoolSnapshot& figures) noexcept;
 
@@ -106,29 +111,42 @@ void StepPublisher::Impl::advance_audit(std::uint64_t step) noexcept {
   ++audit.passes;
 }
 
+void StepPublisher::Impl::add_groups(PoolSnapshot& figures) const noexcept {
+  const std::span<const BlockGroup> groups = manager.groups();
+  if (groups.empty()) return;
+  figures.pages = manager.page_stats();
+  figures.num_groups = static_cast<std::int64_t>(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    figures.kinds[g] = groups[g].kind;
+    figures.groups[g] = manager.group_stats(static_cast<std::int32_t>(g));
+  }
+}
+
 /// Publishes a snapshot, and the details if a reader has asked.
 void StepPublisher::Impl::publish(const StepFigures& steps) noexcept {
   const std::int64_t now_ns = clock.now_ns();
   note_tickets(now_ns);
   advance_audit(steps.steps_ended);
   const Ticket oldest = manager.oldest_open_ticket();
-  const PoolSnapshot figures{.step = steps.steps_ended,
-                             .published_ns = now_ns,
-                             .blocks = manager.stats(),
-                             .tables = tables.stats(),
-                             .open_tickets = manager.num_open_tickets(),
-                             .oldest_ticket = oldest,
-                             .oldest_ticket_ns = oldest == kNoTicket ? 0 : first_seen_of(oldest),
-                             .audit = audit,
-                             .steps_lost = steps.steps_lost,
-                             .missed_launches = steps.missed_launches,
-                             .awaited_tickets = steps.awaited_tickets < 0
-                                                    ? manager.num_open_tickets()
-                                                    : steps.awaited_tickets,
-                             .has_prefix_cache = tables.has_prefix_cache() ? 1 : 0,
-                             .prefix = tables.prefix_stats(),
-                             .prefix_use = tables.prefix_use()};
-  published.store(figures);
+  PoolSnapshot figures{.step = steps.steps_ended,
+                       .published_ns = now_ns,
+                       .blocks = manager.stats(),
+                       .tables = tables.stats(),
+                       .open_tickets = manager.num_open_tickets(),
+                       .oldest_ticket = oldest,
+                       .oldest_ticket_ns = oldest == kNoTicket ? 0 : first_seen_of(oldest),
+                       .audit = audit,
+                       .steps_lost = steps.steps_lost,
+                       .missed_launches = steps.missed_launches,
+                       .awaited_tickets = steps.awaited_tickets < 0 ? manager.num_open_tickets()
+                                                                    : steps.awaited_tickets,
+                       .has_prefix_cache = tables.has_prefix_cache() ? 1 : 0,
+                       .prefix = tables.prefix_stats(),
+                       .prefix_use = tables.prefix_use()};
+  add_groups(figures);
+  // The groups are last, and there are few of the most.
+  const std::size_t unused = figures.groups.size() - static_cast<std::size_t>(figures.num_groups);
+  published.store(figures, sizeof figures - unused * sizeof(GroupStats));
   step_began_ns.store(kNoStep, std::memory_order_release);
   if (details_wanted.load(std::memory_order_relaxed)) publish_details(figures);
 }

@@ -89,6 +89,13 @@ static void test_limits(kvarena_cache* cache) {
   kvarena_prefix_stats stats = SIZED(kvarena_prefix_stats);
   EXPECT_OK(kvarena_prefix_ask(cache, &stats));
   CHECK(stats.removals_by[KVARENA_REMOVED_OVER_CAP] > 0);
+  static char text[16384];
+  char expected[64];
+  EXPECT_OK(kvarena_cache_stats_json(cache, text, sizeof text, NULL));
+  snprintf(expected, sizeof expected, "\"over_cap\":%llu",
+           (unsigned long long)stats.removals_by[KVARENA_REMOVED_OVER_CAP]);
+  CHECK(strstr(text, "\"prefix_cache\":{\"registered_blocks\":") != NULL);
+  CHECK(strstr(text, expected) != NULL);
 }
 
 /// Whom eviction would take from.

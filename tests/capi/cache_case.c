@@ -244,6 +244,8 @@ void test_questions(void) {
   size_t length = 0;
   EXPECT_OK(kvarena_cache_stats_json(s.cache, text, sizeof text, &length));
   CHECK(strstr(text, "\"tokens\":100") != NULL);
+  CHECK(strstr(text, "\"pages\":null,\"groups\":[]") != NULL);
+  CHECK(strstr(text, "\"prefix_cache\":null") != NULL);
   EXPECT_OK(kvarena_cache_request_details(s.cache));
   EXPECT_OK(kvarena_cache_publish(s.cache));
   EXPECT_OK(kvarena_cache_details_json(s.cache, text, sizeof text, &length));

@@ -134,6 +134,14 @@ static void check_figures(kvarena_cache* cache, int64_t referenced_pages) {
     carved += part.pages;
   }
   CHECK(carved == pages.of_groups);
+  static char text[16384];
+  EXPECT_OK(kvarena_cache_stats_json(cache, text, sizeof text, NULL));
+  char expected[96];
+  snprintf(expected, sizeof expected, "\"pages\":{\"total\":%d,\"free\":%lld,", kPages,
+           (long long)pages.free);
+  CHECK(strstr(text, expected) != NULL);
+  CHECK(strstr(text, "\"groups\":[{\"group\":0,\"kind\":\"full\",") != NULL);
+  CHECK(strstr(text, "\"kind\":\"cross\"") != NULL);
   kvarena_part_stats part = SIZED(kvarena_part_stats);
   EXPECT_STATUS(kvarena_cache_part(cache, parts, &part), KVARENA_INVALID_ARGUMENT,
                 KVARENA_RESOURCE_NUM_GROUPS);

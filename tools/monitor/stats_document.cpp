@@ -19,6 +19,7 @@ constexpr std::int64_t kMaxFigure = std::int64_t{1} << 60;  // sums of a few fit
 constexpr double kMaxSeconds = 1e10;
 constexpr double kMaxRate = 100.0;
 constexpr std::size_t kMaxGhosts = 8;
+constexpr std::size_t kMaxGroups = 32;
 
 const Json& member(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -149,12 +150,53 @@ StatsPrefix read_prefix(const Json& json) {
   return prefix;
 }
 
+StatsPages read_pages(const Json& json) {
+  StatsPages pages{.total = figure(json, "total"),
+                   .free = figure(json, "free"),
+                   .of_groups = figure(json, "of_groups"),
+                   .evictable = figure(json, "evictable"),
+                   .offline = figure(json, "offline"),
+                   .page_bytes = {}};
+  if (!member(json, "page_bytes").is_null()) pages.page_bytes = count(json, "page_bytes");
+  return pages;
+}
+
+StatsGroup read_group(const Json& json) {
+  StatsGroup group{.group = count(json, "group"),
+                   .kind = text(json, "kind"),
+                   .pages = figure(json, "pages"),
+                   .block_bytes = count(json, "block_bytes"),
+                   .stranded = figure(json, "stranded"),
+                   .blocks = {}};
+  StatsBlocks& blocks = group.blocks;
+  blocks.referenced = figure(json, "referenced");
+  blocks.fenced = figure(json, "fenced");
+  blocks.evictable = figure(json, "evictable");
+  blocks.offline = figure(json, "offline");
+  blocks.free = figure(json, "free");
+  const std::int64_t per_page = count(json, "blocks_per_page");
+  const bool fits = !__builtin_mul_overflow(group.pages, per_page, &blocks.total);
+  blocks.total = fits ? std::clamp(blocks.total, -kMaxFigure, kMaxFigure) : kMaxFigure;
+  return group;
+}
+
+void read_groups(const Json& json, StatsPool& pool) {
+  // Servers of earlier versions do not tell them.
+  if (!json.contains("pages") || json["pages"].is_null()) return;
+  pool.pages = read_pages(object_of(json, "pages"));
+  for (const Json& group : array_of(json, "groups")) {
+    if (pool.groups.size() == kMaxGroups) break;
+    pool.groups.push_back(read_group(group));
+  }
+}
+
 StatsPool read_pool(const Json& json) {
   StatsPool pool;
   pool.name = text(json, "name");
   pool.step = count(json, "step");
   read_pressure(object_of(json, "pressure"), pool);
   pool.blocks = read_blocks(object_of(json, "blocks"));
+  read_groups(json, pool);
   const Json& tables = object_of(json, "tables");
   pool.tokens = figure(tables, "tokens");
   pool.sequences = figure(tables, "sequences");

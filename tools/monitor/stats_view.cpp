@@ -104,18 +104,60 @@ void add_prefix(const StatsPrefix& prefix, MonitorFrame& frame) {
   frame.lines.push_back(fmt::format("  blocks it would find, in pools: {}", sizes));
 }
 
-void add_pool(const StatsPool& pool, const Rates& rates, MonitorFrame& frame) {
-  const StatsBlocks& blocks = pool.blocks;
-  frame.lines.push_back(
-      fmt::format("pool {}  step {}  pressure {}", pool.name, grouped(pool.step), pressure(pool)));
+/// Says when states do not add up, as they do in a pool that is whole.
+void add_sum(std::int64_t sum, std::int64_t total, MonitorFrame& frame) {
+  if (sum == total) return;
+  frame.lines.push_back(fmt::format("  states add up to {} of {}", grouped(sum), grouped(total)));
+}
+
+/// The blocks of a pool without groups.
+void add_blocks(const StatsBlocks& blocks, MonitorFrame& frame) {
   frame.lines.push_back(fmt::format("  [{}]", block_bar(blocks, kBarWidth)));
   frame.lines.push_back(fmt::format(
       "  {} blocks: {} referenced #, {} fenced ~, {} evictable +, {} offline x, {} free .",
       grouped(blocks.total), grouped(blocks.referenced), grouped(blocks.fenced),
       grouped(blocks.evictable), grouped(blocks.offline), grouped(blocks.free)));
-  if (blocks.sum_of_states() != blocks.total) {
-    frame.lines.push_back(fmt::format("  states add up to {} of {}",
-                                      grouped(blocks.sum_of_states()), grouped(blocks.total)));
+  add_sum(blocks.sum_of_states(), blocks.total, frame);
+}
+
+/// A row for the pages of a pool with groups.
+void add_pages(const StatsPages& pages, MonitorFrame& frame) {
+  const std::int64_t in_use = pages.of_groups - pages.evictable;
+  StatsBlocks states;
+  states.total = pages.total;
+  states.referenced = in_use;
+  states.evictable = pages.evictable;
+  states.offline = pages.offline;
+  states.free = pages.free;
+  frame.lines.push_back(fmt::format("  [{}]", block_bar(states, kBarWidth)));
+  frame.lines.push_back(fmt::format(
+      "  {} pages{}: {} in use #, {} evictable +, {} offline x, {} free .", grouped(pages.total),
+      pages.page_bytes ? " of " + human_bytes(*pages.page_bytes) : "", grouped(in_use),
+      grouped(pages.evictable), grouped(pages.offline), grouped(pages.free)));
+  add_sum(states.sum_of_states(), pages.total, frame);
+}
+
+/// A row for a group.
+void add_group(const StatsGroup& group, MonitorFrame& frame) {
+  const StatsBlocks& blocks = group.blocks;
+  frame.lines.push_back(fmt::format(
+      "  group {} ({}): {} pages, {} blocks of {}: {} referenced, {} fenced, {} evictable, {} "
+      "offline, {} free ({} stranded)",
+      group.group, group.kind, grouped(group.pages), grouped(blocks.total),
+      human_bytes(group.block_bytes), grouped(blocks.referenced), grouped(blocks.fenced),
+      grouped(blocks.evictable), grouped(blocks.offline), grouped(blocks.free),
+      grouped(group.stranded)));
+  add_sum(blocks.sum_of_states(), blocks.total, frame);
+}
+
+void add_pool(const StatsPool& pool, const Rates& rates, MonitorFrame& frame) {
+  frame.lines.push_back(
+      fmt::format("pool {}  step {}  pressure {}", pool.name, grouped(pool.step), pressure(pool)));
+  if (pool.pages) {
+    add_pages(*pool.pages, frame);
+    for (const StatsGroup& group : pool.groups) add_group(group, frame);
+  } else {
+    add_blocks(pool.blocks, frame);
   }
   frame.lines.push_back(fmt::format(
       "  {} tokens in {} sequences, {} requests wait; {} open tickets{}", grouped(pool.tokens),
@@ -149,6 +191,10 @@ void add_pool(const StatsPool& pool, const Rates& rates, LineFields& line) {
   line.add("pressure", pool.pressure);
   if (!pool.pressure_cause.empty()) line.add("cause", pool.pressure_cause);
   line.add("blocks", fmt::format("{}/{}", pool.blocks.total - pool.blocks.free, pool.blocks.total));
+  if (pool.pages) {
+    line.add("pages",
+             fmt::format("{}/{}", pool.pages->total - pool.pages->free, pool.pages->total));
+  }
   line.add("tokens", fmt::format("{}", pool.tokens));
   line.add("sequences", fmt::format("{}", pool.sequences));
   line.add("waiting", fmt::format("{}", pool.waiting_requests));

@@ -72,6 +72,26 @@ struct StatsBlocks {
   }
 };
 
+/// Pages of a pool with groups. When the accounts are violated, as StatsBlocks.
+struct StatsPages {
+  std::int64_t total = 0;                  ///< of the pool
+  std::int64_t free = 0;                   ///< of no group
+  std::int64_t of_groups = 0;              ///< carved into blocks of a group
+  std::int64_t evictable = 0;              ///< of these, those in which nobody holds a block
+  std::int64_t offline = 0;                ///< not in use
+  std::optional<std::int64_t> page_bytes;  ///< absent where it is not told
+};
+
+/// One group of a pool: layers whose data lies in blocks of one size.
+struct StatsGroup {
+  std::int64_t group = 0;        ///< its index
+  std::string kind;              ///< "window"
+  std::int64_t pages = 0;        ///< carved for it
+  std::int64_t block_bytes = 0;  ///< of a block
+  std::int64_t stranded = 0;     ///< free blocks that only this group can use
+  StatsBlocks blocks;            ///< in its pages; without counters
+};
+
 /// The prefix cache of a pool, since the start.
 struct StatsPrefix {
   /// What another size would find with the pool's usual policy (tail-first).
@@ -95,6 +115,8 @@ struct StatsPool {
   std::string pressure_cause;             ///< "blocks", "vram"; empty when normal, or not told
   std::optional<double> pressure_age_s;   ///< since the gauge looked; absent where it is not told
   StatsBlocks blocks;                     ///< accounts
+  std::optional<StatsPages> pages;        ///< absent: no groups, or it is not told
+  std::vector<StatsGroup> groups;         ///< by index
   std::int64_t tokens = 0;                ///< in all sequences
   std::int64_t sequences = 0;             ///< that live
   std::int64_t waiting_requests = 0;      ///< as the engine reported

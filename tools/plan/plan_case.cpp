@@ -95,6 +95,15 @@ std::int64_t cached_tokens_of(std::int64_t prompt_tokens, double hit_rate,
   return std::min(found, prompt_tokens - 1) / block_size * block_size;
 }
 
+/// Whether sequences can share what they begin with: windows, chunks and states need more than the
+/// blocks of a prefix, and a KvCache with such groups has no prefix cache.
+bool shares_prefixes(const PlannedCase& p) {
+  return std::ranges::all_of(p.plan.groups, [](const capacity::GroupPlan& group) {
+    return group.memory.kind == capacity::CacheKind::full ||
+           group.memory.kind == capacity::CacheKind::latent;
+  });
+}
+
 }  // namespace
 
 PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
@@ -128,11 +137,14 @@ std::int64_t PlannedTrace::cached_tokens() const noexcept {
 }
 
 PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile,
-                        std::optional<double> hit_rate) {
+                        std::optional<double> given_hit_rate) {
+  const bool counts = shares_prefixes(planned);
+  const std::optional<double> hit_rate = counts ? given_hit_rate : std::nullopt;
   PlannedTrace trace{.requests = lengths.requests,
                      .prompt_tokens = lengths.prompt_tokens,
                      .hit_rate = hit_rate,
-                     .rows = {}};
+                     .rows = {},
+                     .has_no_prefix_cache = given_hit_rate.has_value() && !counts};
   for (const double percent : {50.0, percentile}) {
     const TraceLengths::Length& length = lengths.at_percentile(percent);
     PlannedTrace::Row row{.percentile = percent, .tokens = length.tokens};
@@ -253,6 +265,13 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
     notes.emplace_back("--weights-dtype is not used: the weights are those of --weights-bytes");
   }
   notes.insert(notes.end(), p.model.notes.begin(), p.model.notes.end());
+  if (p.trace && p.trace->has_no_prefix_cache) {
+    notes.emplace_back(
+        p.options.kept == capacity::KeptTokens::model
+            ? "--hit-rate is not used: a cache that gives up tokens, or has states, has no prefix "
+              "cache; for windows and chunks see --retention full"
+            : "--hit-rate is not used: a cache with states has no prefix cache");
+  }
   if (p.memory.from_driver) {
     notes.emplace_back("memory is nvidia-smi's figure; CUDA gives a process up to 2 % less");
   }

@@ -35,6 +35,8 @@ struct PlannedTrace {
   std::int64_t prompt_tokens = 0;  ///< of all its requests
   std::optional<double> hit_rate;  ///< share of the prompt tokens that a prefix cache has, 0 .. 1
   std::vector<Row> rows;           ///< the median and the percentile asked for
+  bool has_no_prefix_cache =
+      false;  ///< a hit rate was given, for layers that cannot share prefixes
 
   /// Prompt tokens that the prefix cache saves, of all requests.
   std::int64_t cached_tokens() const noexcept;
@@ -57,7 +59,8 @@ struct PlannedCase {
 PlannedCase plan_case(const capacity::ModelSpec& model, const PlannedMemory& memory,
                       const capacity::PlanOptions& options);
 /// Returns how many requests with the median of the lengths, and with their percentile, fit at a
-/// time. `hit_rate` is the share of prompt tokens that a prefix cache has, 0 .. 1.
+/// time. `hit_rate` is the share of prompt tokens that a prefix cache has, 0 .. 1. It counts where
+/// every layer keeps all tokens.
 PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile,
                         std::optional<double> hit_rate);
 

@@ -90,7 +90,7 @@ class PlanCommand {
   std::vector<std::string> gpu_names_;
   ModelNumbers numbers_;
   std::string scales_ = "none";
-  std::string kept_ = "full";
+  std::string kept_ = "model";
   double utilization_ = 0.9;
   std::optional<std::int64_t> context_overhead_;
   std::optional<std::int64_t> graph_bytes_;
@@ -158,7 +158,7 @@ void PlanCommand::declare_engine(CLI::App& command) {
   add_choice_option(command, "--kv-scales", scales_, {"none", "per_token_head"},
                     "Scales of 8-bit K and V that take memory of the pool");
   add_choice_option(command, "--retention", kept_, {"full", "model"},
-                    "Tokens kept: all, or with groups of layers those in their windows");
+                    "Tokens kept: those that the model's layers read, or all");
   const auto count = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
     add_count_option(command, name, value, 1, largest, help);
   };

@@ -39,7 +39,7 @@ Examples:
       as if the GPU had 20 GiB free
 
 Scenarios: maximum-context, growth, near-full, allocation-failure, leaks, concurrency,
-long-generation, neighbours. docs/reference/command.md says what each does.
+long-generation, groups, neighbours. docs/reference/command.md says what each does.
 )";
 
 /// A host is shared with others and must not swap: three quarters of what it has available.

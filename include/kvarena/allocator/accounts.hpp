@@ -134,7 +134,8 @@ struct Explanation {
   /// pages then. A pool without groups has num_groups 0.
   PageStats pages;
   std::array<GroupStats, kMaxBlockGroups> groups{};  ///< by group
-  std::size_t num_groups = 0;                        ///< used entries of `groups`
+  std::array<PagedKind, kMaxBlockGroups> kinds{};    ///< what the layers of each group keep
+  std::size_t num_groups = 0;                        ///< used entries of `groups` and `kinds`
 };
 
 /// Returns the name of a holder for a line of text: "sequence 12 of owner 7".

@@ -28,6 +28,7 @@ struct BlockManagerOptions {
       groups{};  ///< copied; at most kMaxBlockGroups; none: a page is a block
   /// Which evictable block goes first. A pool with groups has tail_first alone.
   EvictionPolicy eviction = EvictionPolicy::tail_first;
+  std::int64_t page_bytes = 0;  ///< bytes of a page, for reports; 0: not told
 };
 
 }  // namespace kvarena

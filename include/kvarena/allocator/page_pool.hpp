@@ -35,6 +35,8 @@
 /// many pages for each of its sequences, and the pages of a step, refuses none of them: in a step a
 /// sequence takes blocks before it gives others back. capacity/kv_memory.hpp counts both.
 
+#include "kvarena/base/choose_pages.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -49,6 +51,7 @@ inline constexpr std::int32_t kMaxBlocksPerPage = 64;
 struct BlockGroup {
   std::int32_t blocks_per_page = 1;  ///< 1 .. kMaxBlocksPerPage
   std::int64_t block_bytes = 1;      ///< bytes of a block, for reports; 1 .. 2^40
+  PagedKind kind = PagedKind::full;  ///< what its layers keep, for reports
 };
 
 /// Where a block lies. A block's id is `page * m + place`, where m is the sum of the
@@ -62,15 +65,16 @@ struct BlockPlace {
 
 /// Counts of the pages of a pool.
 struct PageStats {
-  std::int64_t num_pages = 0;  ///< all pages
-  std::int64_t free = 0;       ///< of no group
-  std::int64_t of_groups = 0;  ///< carved
-  std::int64_t offline = 0;    ///< out of service: only offline and free blocks are left
-  std::int64_t evictable = 0;  ///< the part of `of_groups` that can be turned: no block is held
-  std::int64_t reserved = 0;   ///< promised to holders; still part of free + evictable
-  std::int64_t watermark = 0;  ///< pages that admission leaves available
-  std::int64_t peak_used = 0;  ///< the most pages that were not free at one time
-  std::uint64_t turned = 0;    ///< pages carved since create
+  std::int64_t num_pages = 0;   ///< all pages
+  std::int64_t free = 0;        ///< of no group
+  std::int64_t of_groups = 0;   ///< carved
+  std::int64_t offline = 0;     ///< out of service: only offline and free blocks are left
+  std::int64_t evictable = 0;   ///< the part of `of_groups` that can be turned: no block is held
+  std::int64_t reserved = 0;    ///< promised to holders; still part of free + evictable
+  std::int64_t watermark = 0;   ///< pages that admission leaves available
+  std::int64_t peak_used = 0;   ///< the most pages that were not free at one time
+  std::uint64_t turned = 0;     ///< pages carved since create
+  std::int64_t page_bytes = 0;  ///< as created; 0: not told (BlockManagerOptions::page_bytes)
 
   /// free + evictable: the pages that can be turned, with the reservations of all holders.
   constexpr std::int64_t available() const noexcept { return free + evictable; }

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace kvarena {
 
@@ -26,6 +27,9 @@ enum class PagedKind : std::uint8_t {
   state,   ///< one state of fixed size for each token that may be taken back, and one more
   cross,   ///< of the `limit_tokens` tokens of an encoder
 };
+
+/// Returns "full", "window", "chunk", "state" or "cross".
+KVARENA_EXPORT std::string_view name_of(PagedKind kind) noexcept;
 
 /// Layers that keep the same data, in blocks of all of these layers.
 struct PagedGroup {

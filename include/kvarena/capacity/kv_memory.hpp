@@ -17,15 +17,16 @@
 
 namespace kvarena::capacity {
 
-/// Which tokens an engine keeps. `full`: all tokens in all layers, also in layers with a window;
-/// KvCache does this. `model`: the tokens that the model's layers can still read.
+/// Which tokens an engine keeps. `full`: all tokens in all layers, also in layers with a window; a
+/// KvCache without groups does this. `model`: the tokens that the model's layers can still read; a
+/// KvCache with groups (KvCacheOptions::groups) does this.
 enum class KeptTokens : std::uint8_t { full, model };
 
 /// How a rank stores K and V.
 struct KvMemoryOptions {
   StorageFormat format;                 ///< of K and V and latents
   ScaleKind scale = ScaleKind::none;    ///< per_token_head: one f32 for each token and head
-  KeptTokens kept = KeptTokens::full;   ///< which tokens are kept
+  KeptTokens kept = KeptTokens::model;  ///< which tokens are kept
   std::int32_t block_size_tokens = 16;  ///< 1 .. 65536
   std::int32_t tensor_parallel = 1;     ///< ranks that share the KV heads
   std::int32_t pipeline_parallel = 1;   ///< stages that share the layers

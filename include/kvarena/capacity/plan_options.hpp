@@ -21,7 +21,7 @@ struct PlanOptions {
       std::nullopt;                                ///< type of the weights; nullopt: as published
   std::optional<StorageFormat> kv = std::nullopt;  ///< type of K and V; nullopt: the model's
   ScaleKind kv_scale = ScaleKind::none;            ///< scales of quantised K and V
-  KeptTokens kept = KeptTokens::full;              ///< which tokens are kept; `model` needs groups
+  KeptTokens kept = KeptTokens::model;             ///< which tokens are kept
   std::int32_t block_size_tokens = 16;             ///< 1 .. 65536
   std::int64_t context_tokens = 0;      ///< tokens of each sequence; 0: the model's longest context
   std::int64_t batch = 1;               ///< sequences that must fit, >= 1

@@ -35,7 +35,8 @@ struct PressureThresholds {
 
 /// Options of a gauge.
 struct PressureOptions {
-  PressureThresholds blocks{0.20, 0.05, 0.0};  ///< share of available blocks in num_blocks
+  PressureThresholds blocks{0.20, 0.05, 0.0};  ///< share of available blocks in num_blocks; with
+                                               ///< groups of pages
   PressureThresholds vram{0.05, 0.01, 0.001};  ///< share of free VRAM in total VRAM
   double hysteresis = 0.02;                    ///< share of the total, 0 .. 0.5
   /// Whether free VRAM counts. Set it to false when a pool takes all free VRAM on purpose.
@@ -44,8 +45,8 @@ struct PressureOptions {
 
 /// The measured figures.
 struct PressureFigures {
-  std::int64_t available_blocks = 0;   ///< free + evictable, not promised
-  std::int64_t num_blocks = 0;         ///< 0: no pool
+  std::int64_t available_blocks = 0;   ///< free + evictable, not promised; with groups pages
+  std::int64_t num_blocks = 0;         ///< 0: no pool; with groups pages
   std::uint64_t free_vram_bytes = 0;   ///< from the driver
   std::uint64_t total_vram_bytes = 0;  ///< 0: unknown
 };

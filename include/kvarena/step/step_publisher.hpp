@@ -17,6 +17,7 @@
 #include "kvarena/base/result.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,9 +32,9 @@ struct StepPublisherOptions {
 };
 
 /// The progress of the audit. Each publication checks the totals and the next slice of blocks
-/// (BlockManager::check_totals, check_blocks), and that the tables have no more entries than there
-/// are references. After a complete pass the audit starts over. It ends at the first failure, which
-/// is logged as critical.
+/// (BlockManager::check_totals, check_blocks), with groups those of pages too, and that the tables
+/// have no more entries than there are references. After a complete pass the audit starts over. It
+/// ends at the first failure, which is logged as critical.
 struct AuditProgress {
   std::uint64_t blocks_checked = 0;  ///< since create
   std::uint64_t passes = 0;          ///< complete passes over all blocks
@@ -64,6 +65,10 @@ struct PoolSnapshot {
   std::int64_t has_prefix_cache = 0;  ///< 1: the tables have one, of which the next two tell
   PrefixStats prefix{};               ///< from the block tables
   PrefixUse prefix_use{};             ///< from the block tables
+  PageStats pages{};                  ///< of a pool with groups; else all 0
+  std::int64_t num_groups = 0;        ///< of the pool; used entries of the next two
+  std::array<PagedKind, kMaxBlockGroups> kinds{};    ///< what the layers of each group keep
+  std::array<GroupStats, kMaxBlockGroups> groups{};  ///< by group
 };
 
 /// Figures that are published only when a reader asks.

@@ -1,9 +1,8 @@
 #include "health/render/json.hpp"
 
-#include "health/render/prefix.hpp"
-
 #include "kvarena/allocator/json.hpp"
 #include "kvarena/base/version.hpp"
+#include "kvarena/blocktable/json.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -33,6 +32,21 @@ Json parsed(const std::string& text) {
 }  // namespace
 
 Json blocks_json(const BlockStats& blocks) { return parsed(to_json(blocks)); }
+
+Json pages_json(const PoolSnapshot& snapshot) {
+  return snapshot.num_groups == 0 ? Json(nullptr) : parsed(to_json(snapshot.pages));
+}
+
+Json groups_json(const PoolSnapshot& snapshot) {
+  const auto count = static_cast<std::size_t>(snapshot.num_groups);
+  return parsed(
+      to_json(std::span(snapshot.groups).first(count), std::span(snapshot.kinds).first(count)));
+}
+
+Json prefix_json(const PoolSnapshot& snapshot) {
+  if (snapshot.has_prefix_cache == 0) return nullptr;
+  return parsed(to_json(snapshot.prefix, snapshot.prefix_use));
+}
 
 namespace {
 
@@ -134,19 +148,6 @@ Json device_json(const DeviceHealth& device, const DeviceAllocations* details) {
 
 // ---- a pool -------------------------------------------------------------------------------------
 
-Json tables_json(const TableStats& tables) {
-  return {{"sequences", tables.sequences},
-          {"sequences_ever", tables.sequences_ever},
-          {"tokens", tables.tokens},
-          {"waste_tokens", tables.waste_tokens},
-          {"entries", tables.entries},
-          {"pages_used", tables.pages_used},
-          {"pages_total", tables.pages_total},
-          {"copies_on_write", tables.copies_on_write},
-          {"pins", tables.pins},
-          {"pinned_entries", tables.pinned_entries}};
-}
-
 Json ticket_json(Ticket ticket) { return ticket == kNoTicket ? Json(nullptr) : Json(ticket.value); }
 
 Json tickets_json(const PoolHealth& pool, std::int64_t now_ns) {
@@ -237,7 +238,9 @@ Json pool_json(const PoolHealth& pool, const NamedPoolDetails* details, std::int
           {"preemptions", pool.preemptions},
           {"pressure", pressure_json(pool, now_ns)},
           {"blocks", blocks_json(snapshot.blocks)},
-          {"tables", tables_json(snapshot.tables)},
+          {"pages", pages_json(snapshot)},
+          {"groups", groups_json(snapshot)},
+          {"tables", parsed(to_json(snapshot.tables))},
           {"prefix_cache", prefix_json(snapshot)},
           {"tickets", tickets_json(pool, now_ns)},
           {"audit", audit_json(snapshot.audit)},

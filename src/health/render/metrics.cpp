@@ -1,5 +1,6 @@
 #include "health/render/metrics.hpp"
 
+#include "health/render/groups.hpp"
 #include "health/render/json.hpp"
 #include "health/render/prefix.hpp"
 
@@ -273,6 +274,7 @@ void add_pool_families(const std::vector<PoolHealth>& pools, Now now_ns, Familie
   families.push_back(blocks_family(pools, names));
   add_figures<PoolHealth>(kPoolFigures, pools, "pool", now_ns, families);
   add_pressure_families(pools, names, families);
+  add_group_families(pools, names, families);
   add_prefix_families(pools, names, families);
 }
 

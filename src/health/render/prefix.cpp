@@ -12,24 +12,22 @@ namespace {
 constexpr double kMillion = 1e6;
 
 struct NamedHistogram {
-  const char* key;   // in JSON
-  const char* name;  // of the metric
+  const char* name;
   const char* help;
   PrefixHistogram PrefixUse::*histogram;
 };
 
 constexpr NamedHistogram kHistograms[] = {
-    {"lifetime", "kvarena_prefix_lifetime_registrations",
+    {"kvarena_prefix_lifetime_registrations",
      "Blocks registered from a cached block's registration to its removal.", &PrefixUse::lifetime},
-    {"idle_before_eviction", "kvarena_prefix_idle_registrations",
+    {"kvarena_prefix_idle_registrations",
      "Blocks registered since an evicted block was registered or last found.", &PrefixUse::idle},
-    {"reuse_gap", "kvarena_prefix_reuse_gap_registrations",
+    {"kvarena_prefix_reuse_gap_registrations",
      "Blocks registered since a found block was registered or last found.", &PrefixUse::reuse_gap},
 };
 
 struct Figure {
-  const char* key;   // in JSON
-  const char* name;  // of the metric
+  const char* name;
   const char* help;
   double (*value)(const PrefixStats& stats);
 };
@@ -40,54 +38,28 @@ double member_of(const PrefixStats& stats) {
 }
 
 constexpr Figure kFigures[] = {
-    {"registered_blocks", "kvarena_prefix_registered_blocks", "Blocks registered now.",
+    {"kvarena_prefix_registered_blocks", "Blocks registered now.",
      member_of<&PrefixStats::registered>},
-    {"published_blocks", "kvarena_prefix_published_blocks", "Of these, those that can be found.",
+    {"kvarena_prefix_published_blocks", "Of these, those that can be found.",
      member_of<&PrefixStats::published>},
-    {"registrations", "kvarena_prefix_registrations_total", "Blocks registered.",
+    {"kvarena_prefix_registrations_total", "Blocks registered.",
      member_of<&PrefixStats::registrations>},
-    {"queries", "kvarena_prefix_queries_total", "Sequences that asked for a cached prefix.",
+    {"kvarena_prefix_queries_total", "Sequences that asked for a cached prefix.",
      member_of<&PrefixStats::queries>},
-    {"query_tokens", "kvarena_prefix_query_tokens_total", "Tokens that they asked for.",
+    {"kvarena_prefix_query_tokens_total", "Tokens that they asked for.",
      member_of<&PrefixStats::query_tokens>},
-    {"hits", "kvarena_prefix_hits_total", "Sequences of which at least a block was cached.",
+    {"kvarena_prefix_hits_total", "Sequences of which at least a block was cached.",
      member_of<&PrefixStats::hits>},
-    {"hit_blocks", "kvarena_prefix_hit_blocks_total", "Blocks found.",
-     member_of<&PrefixStats::hit_blocks>},
-    {"hit_tokens", "kvarena_prefix_hit_tokens_total", "Tokens found.",
-     member_of<&PrefixStats::hit_tokens>},
-    {"duplicates", "kvarena_prefix_duplicate_blocks_total",
-     "Blocks computed while an equal one was registered.", member_of<&PrefixStats::duplicates>},
+    {"kvarena_prefix_hit_blocks_total", "Blocks found.", member_of<&PrefixStats::hit_blocks>},
+    {"kvarena_prefix_hit_tokens_total", "Tokens found.", member_of<&PrefixStats::hit_tokens>},
+    {"kvarena_prefix_duplicate_blocks_total", "Blocks computed while an equal one was registered.",
+     member_of<&PrefixStats::duplicates>},
 };
-
-Json histogram_json(const PrefixHistogram& histogram) {
-  Json counts = Json::array();
-  for (const std::uint64_t count : histogram.counts) counts.push_back(count);
-  return {{"counts", std::move(counts)}, {"sum", histogram.sum}};
-}
 
 /// How a size of a ghost is called: in pools.
 std::string size_name(std::int64_t halves) {
   return halves % 2 == 0 ? std::to_string(halves / 2) : "0.5";
 }
-
-Json ghosts_json(const PrefixUse& use) {
-  if (use.ghost_sampled_ppm == 0) return nullptr;
-  Json rates = Json::array();
-  for (std::size_t p = 0; p < kGhostPolicies.size(); ++p) {
-    for (std::size_t s = 0; s < kGhostHalves.size(); ++s) {
-      rates.push_back(
-          {{"policy", name_of(kGhostPolicies[p])},
-           {"pools", static_cast<double>(kGhostHalves[s]) / 2},
-           {"block_hit_rate", static_cast<double>(use.ghost_hits_ppm[p][s]) / kMillion}});
-    }
-  }
-  return {{"sampled_share", static_cast<double>(use.ghost_sampled_ppm) / kMillion},
-          {"references", use.ghost_references},
-          {"rates", std::move(rates)}};
-}
-
-// ---- metrics ------------------------------------------------------------------------------------
 
 using Families = std::vector<MetricFamily>;
 using Names = std::vector<std::string>;
@@ -174,26 +146,6 @@ void add_ghosts(const std::vector<Cached>& pools, Families& families) {
 }
 
 }  // namespace
-
-Json prefix_json(const PoolSnapshot& snapshot) {
-  if (snapshot.has_prefix_cache == 0) return nullptr;
-  Json json;
-  for (const Figure& figure : kFigures) {
-    json[figure.key] = static_cast<std::int64_t>(figure.value(snapshot.prefix));
-  }
-  for (std::size_t i = 0; i < kNumPrefixStops; ++i) {
-    json["stops"][std::string(name_of(static_cast<PrefixStop>(i)))] = snapshot.prefix.stops[i];
-  }
-  for (std::size_t i = 0; i < kNumPrefixRemovals; ++i) {
-    json["removals"][std::string(name_of(static_cast<PrefixRemoval>(i)))] =
-        snapshot.prefix.removals_by[i];
-  }
-  for (const NamedHistogram& named : kHistograms) {
-    json[named.key] = histogram_json(snapshot.prefix_use.*named.histogram);
-  }
-  json["ghosts"] = ghosts_json(snapshot.prefix_use);
-  return json;
-}
 
 void add_prefix_families(const std::vector<PoolHealth>& pools, const Names& names,
                          Families& families) {

@@ -1,9 +1,8 @@
 #pragma once
 
 /// @file
-/// The prefix caches of pools as JSON and as metrics. Pure functions.
+/// The prefix caches of pools as metrics. Pure functions.
 
-#include "health/render/json.hpp"
 #include "health/render/metric_text.hpp"
 
 #include "kvarena/health/health_report.hpp"
@@ -12,9 +11,6 @@
 #include <vector>
 
 namespace kvarena {
-
-/// Returns the figures of a pool's prefix cache; null where it has none.
-Json prefix_json(const PoolSnapshot& snapshot);
 
 /// Adds the families of prefix caches, unless no pool has one. `names` are those of the pools.
 void add_prefix_families(const std::vector<PoolHealth>& pools,

@@ -69,6 +69,52 @@ TEST(Json, AnExplanationNamesHoldersAndWhatComesBack) {
   EXPECT_NE(to_json(manager.explain(1)).find(R"("oldest_open_ticket":null)"), std::string::npos);
 }
 
+TEST(Json, PagesAndGroupsOfAPool) {
+  const PageStats pages{.num_pages = 40,
+                        .free = 16,
+                        .of_groups = 23,
+                        .offline = 1,
+                        .evictable = 7,
+                        .reserved = 5,
+                        .watermark = 4,
+                        .peak_used = 31,
+                        .turned = 88};
+  EXPECT_EQ(to_json(pages),
+            R"({"total":40,"free":16,"of_groups":23,"offline":1,"evictable":7,"reserved":5,)"
+            R"("watermark":4,"peak_used":31,"turned":88,"page_bytes":null})");
+  const std::array<GroupStats, 1> groups{GroupStats{.pages = 11,
+                                                    .blocks_per_page = 3,
+                                                    .block_bytes = 2048,
+                                                    .free = 9,
+                                                    .referenced = 12,
+                                                    .fenced = 4,
+                                                    .evictable = 6,
+                                                    .offline = 2,
+                                                    .stranded = 8}};
+  const std::array<PagedKind, 1> kinds{PagedKind::state};
+  EXPECT_EQ(to_json(groups, kinds),
+            R"([{"group":0,"kind":"state","pages":11,"blocks_per_page":3,"block_bytes":2048,)"
+            R"("free":9,"referenced":12,"fenced":4,"evictable":6,"offline":2,"stranded":8}])");
+  EXPECT_EQ(to_json(std::span<const GroupStats>(), {}), "[]");
+}
+
+TEST(Json, BytesOfAHolderAreNullWhereThePoolCountsNone) {
+  HolderReport holder;
+  EXPECT_NE(to_json(holder).find(R"("bytes":0)"), std::string::npos) << "it holds nothing";
+  holder.references = 2;
+  EXPECT_NE(to_json(holder).find(R"("bytes":null)"), std::string::npos) << to_json(holder);
+  holder.bytes = 512;
+  EXPECT_NE(to_json(holder).find(R"("bytes":512)"), std::string::npos);
+}
+
+TEST(JsonWriter, NumbersWithFractionsStayNumbers) {
+  const auto text_of = [](double number) { return JsonWriter().value(number).take(); };
+  EXPECT_EQ(text_of(0.25), "0.25");
+  EXPECT_EQ(text_of(4.0), "4.0") << "not a whole number";
+  EXPECT_EQ(text_of(0.000001), "1e-06");
+  EXPECT_EQ(text_of(0.0), "0.0");
+}
+
 TEST(JsonWriter, WritesValuesOfEveryKind) {
   JsonWriter out;
   out.open_object()

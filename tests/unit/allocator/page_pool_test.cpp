@@ -340,7 +340,7 @@ TEST_F(PagePoolTest, HoldersAreReportedInBytes) {
   EXPECT_EQ(e.groups[0].stranded, 3);
   const std::string text = to_string(e);
   EXPECT_NE(text.find("pages: 9 requested, 5 usable, 4 missing"), std::string::npos) << text;
-  EXPECT_NE(text.find("group 0: 2 pages, 6 blocks of 1000 B: 3 free (3 stranded)"),
+  EXPECT_NE(text.find("group 0 (full): 2 pages, 6 blocks of 1000 B: 3 free (3 stranded)"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("test 7: 3 references, 0 reserved, 3500 B"), std::string::npos) << text;
@@ -349,7 +349,8 @@ TEST_F(PagePoolTest, HoldersAreReportedInBytes) {
             std::string::npos)
       << json;
   EXPECT_NE(
-      json.find(R"({"pages":2,"blocks_per_page":3,"block_bytes":1000,"free":3,"referenced":3)"),
+      json.find(R"({"group":0,"kind":"full","pages":2,"blocks_per_page":3,"block_bytes":1000,)"
+                R"("free":3,"referenced":3)"),
       std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("holder_bytes":[3500,1000])"), std::string::npos) << json;

@@ -126,6 +126,18 @@ TEST(Plan, BytesOfHeadersAreSharedAsTheParametersAre) {
                  invalid_argument, pipeline_parallel);
 }
 
+TEST(Plan, CountsWhatAModelReadsUnlessToldToCountAll) {
+  const PlanOptions options{.memory_bytes = 80 * kGiB, .context_tokens = 32'768};
+  const MemoryPlan p = plan_of("Gemma-3-27B", options);
+  EXPECT_EQ(options.kept, KeptTokens::model);
+  EXPECT_EQ(KvMemoryOptions{}.kept, KeptTokens::model);
+  EXPECT_EQ(p.groups.size(), 2U);
+  PlanOptions whole = options;
+  whole.kept = KeptTokens::full;
+  EXPECT_EQ(plan_of("Gemma-3-27B", whole).groups.size(), 1U);
+  EXPECT_GT(p.max_batch, plan_of("Gemma-3-27B", whole).max_batch);
+}
+
 TEST(Plan, WindowsHaveRoomForAStep) {
   const PlanOptions options{.memory_bytes = 80 * kGiB,
                             .kept = KeptTokens::model,
@@ -143,7 +155,10 @@ TEST(Plan, WindowsHaveRoomForAStep) {
 
 // One sequence of 4,096 tokens never holds more than its 256 blocks, whatever a step's tokens are.
 TEST(Plan, AWindowNeverTakesMoreThanTheWholeSequences) {
-  PlanOptions options{.memory_bytes = 11 * kGiB, .context_tokens = 4096, .max_step_tokens = 4096};
+  PlanOptions options{.memory_bytes = 11 * kGiB,
+                      .kept = KeptTokens::full,
+                      .context_tokens = 4096,
+                      .max_step_tokens = 4096};
   const MemoryPlan full = plan_of("Phi-3-mini-4k-instruct", options);
   options.kept = KeptTokens::model;
   const MemoryPlan window = plan_of("Phi-3-mini-4k-instruct", options);
@@ -157,7 +172,7 @@ TEST(Plan, AWindowNeverTakesMoreThanTheWholeSequences) {
   EXPECT_EQ(plan_of("Phi-3-mini-4k-instruct", options).asked_kv_bytes,
             (100 * 129 + 100 + (512 - 100 * 3) / 16) * 16 * std::int64_t{393'216});
 
-  options = {.memory_bytes = 80 * kGiB, .context_tokens = 8192};
+  options = {.memory_bytes = 80 * kGiB, .kept = KeptTokens::full, .context_tokens = 8192};
   const MemoryPlan gemma = plan_of("Gemma-2-9B", options);
   EXPECT_EQ(gemma.asked_kv_bytes, 2'818'572'288);
   options.kept = KeptTokens::model;
@@ -213,7 +228,8 @@ TEST(Plan, TriesEveryKindOfChange) {
   ASSERT_TRUE(has(stages, PlanField::pipeline_parallel)) << "no weights of a whole model";
   EXPECT_LE(stages.back().options.pipeline_parallel, 126);
 
-  const PlanOptions long_context{.memory_bytes = 72 * kGiB, .context_tokens = 96'000};
+  const PlanOptions long_context{
+      .memory_bytes = 72 * kGiB, .kept = KeptTokens::full, .context_tokens = 96'000};
   EXPECT_TRUE(has(changes_of("Gemma-3-27B", long_context), PlanField::kept));
 
   const PlanOptions a100{.memory_bytes = 80 * kGiB, .context_tokens = 100'000, .batch = 5};
@@ -392,6 +408,7 @@ TEST(Plan, ShowsItsArithmetic) {
 TEST(Plan, WorksTheExamplesOfTheDocumentation) {
   const auto on = [](std::int64_t memory_bytes, std::int32_t num_sms, std::int64_t context) {
     return PlanOptions{.memory_bytes = memory_bytes,
+                       .kept = KeptTokens::full,
                        .context_tokens = context,
                        .target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = num_sms}};
   };

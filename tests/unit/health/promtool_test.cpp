@@ -73,6 +73,7 @@ TEST_F(Promtool, AcceptsAScrape) {
   EXPECT_EQ(objections("metrics", metrics_text(monitor.report())), "");
   EXPECT_EQ(objections("metrics", metrics_text(test::sample_report())), "");
   EXPECT_EQ(objections("metrics", metrics_text(test::report_with_prefix())), "");
+  EXPECT_EQ(objections("metrics", metrics_text(test::report_with_groups())), "");
 }
 
 TEST_F(Promtool, AcceptsEveryRuleOfThePages) {
@@ -88,7 +89,9 @@ TEST_F(Promtool, AcceptsEveryRuleOfThePages) {
 /// Without promtool too: a metric that the page names is one that there is.
 TEST(OperationsPage, NamesMetricsThatExist) {
   std::set<std::string> known;
-  for (const auto& family : metric_families(test::report_with_prefix())) known.insert(family.name);
+  for (const auto& report : {test::report_with_prefix(), test::report_with_groups()}) {
+    for (const auto& family : metric_families(report)) known.insert(family.name);
+  }
   const std::string text = page(kMetrics);
   const std::regex name("kvarena_[a-z_]+");
   int named = 0;

@@ -1,7 +1,7 @@
 // The figures of prefix caches in /stats and /metrics.
 
+#include "health/render/json.hpp"
 #include "health/render/metrics.hpp"
-#include "health/render/prefix.hpp"
 #include "unit/health/sample_report.hpp"
 
 #include <gtest/gtest.h>

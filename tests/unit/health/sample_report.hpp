@@ -108,6 +108,43 @@ inline HealthReport report_with_prefix() {
   return report;
 }
 
+/// The sample report; its pool has pages and two groups.
+inline HealthReport report_with_groups() {
+  HealthReport report = sample_report();
+  PoolSnapshot& snapshot = report.pools[0].snapshot;
+  snapshot.pages = {.num_pages = 40,
+                    .free = 16,
+                    .of_groups = 23,
+                    .offline = 1,
+                    .evictable = 7,
+                    .reserved = 5,
+                    .watermark = 4,
+                    .peak_used = 31,
+                    .turned = 88,
+                    .page_bytes = 6144};
+  snapshot.num_groups = 2;
+  snapshot.kinds = {PagedKind::full, PagedKind::window};
+  snapshot.groups[0] = {.pages = 11,
+                        .blocks_per_page = 3,
+                        .block_bytes = 2048,
+                        .free = 9,
+                        .referenced = 12,
+                        .fenced = 4,
+                        .evictable = 6,
+                        .offline = 2,
+                        .stranded = 8};
+  snapshot.groups[1] = {.pages = 12,
+                        .blocks_per_page = 1,
+                        .block_bytes = 5120,
+                        .free = 0,
+                        .referenced = 7,
+                        .fenced = 3,
+                        .evictable = 2,
+                        .offline = 0,
+                        .stranded = 0};
+  return report;
+}
+
 inline HealthDetails sample_details() {
   HealthDetails details;
   NamedPoolDetails pool{"default", {}};

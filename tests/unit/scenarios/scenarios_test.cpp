@@ -203,6 +203,27 @@ TEST_P(Pressure, LongGenerationHoldsItsMemory) {
   EXPECT_EQ(figure_of(report, "batch"), 8);
 }
 
+TEST_P(Pressure, EveryGroupOfLayersIsExhaustedAndRecovers) {
+  const auto report = report_of(options(), "groups");
+  EXPECT_TRUE(report.passed()) << failures_of(report);
+  EXPECT_GE(figure_of(report, "pages"), 16);
+  EXPECT_GE(figure_of(report, "sequences_admitted"), 1);
+  EXPECT_GE(figure_of(report, "preemptions"), 1);
+  std::int64_t groups = 0;
+  for (const auto& figure : report.figures) {
+    if (figure.name == "groups") groups = std::ssize(std::get<FigureTable>(figure.value).rows);
+  }
+  EXPECT_GE(groups, 3) << "all tokens, a window, a state";
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::string who = "group " + std::to_string(g);
+    const auto check = check_of(report, who + ": a block of " + who + " more");
+    EXPECT_EQ(check.seen, "exhausted (page) of " + who + ", required 1, available 0");
+    EXPECT_TRUE(check.held);
+    EXPECT_TRUE(check_of(report, who + ": its pages").held) << "every page of the pool";
+    EXPECT_TRUE(check_of(report, "all groups: a block of " + who + " more").held);
+  }
+}
+
 TEST_P(Pressure, NothingIsLeftAndEveryScenarioSaysWhatItChecked) {
   SuiteOptions all = options();
   for (const auto& scenario : scenarios()) {

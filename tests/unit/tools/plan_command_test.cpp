@@ -49,7 +49,9 @@ TEST(PlanCommand, ShowsBothRetentions) {
   EXPECT_TRUE(contains(plan(words).out,
                        "all tokens kept 1,610,612,736 B, those in the windows "
                        "805,306,368 B"));
-  EXPECT_GT(planned(words + " --retention model").at("max_batch"), p.at("max_batch"));
+  EXPECT_EQ(p.at("retention"), "model");
+  EXPECT_EQ(planned(words + " --retention model"), p) << "it is the default";
+  EXPECT_GT(p.at("max_batch"), planned(words + " --retention full").at("max_batch"));
 }
 
 TEST(PlanCommand, TheCacheOfWindowsIsWhatItsLinesSay) {
@@ -92,7 +94,7 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
 
 TEST(PlanCommand, SettingsAreThoseThatWerePlannedFor) {
   const std::string words =
-      "--model Phi-3-mini-4k-instruct --gpu RTX-4090 --max-batched-tokens 4096";
+      "--model Phi-3-mini-4k-instruct --gpu RTX-4090 --max-batched-tokens 4096 --retention full";
   const json p = planned(words);
   const json expected = {{"num_blocks", p.at("num_blocks")},
                          {"block_size_tokens", 16},
