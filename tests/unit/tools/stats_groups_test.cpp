@@ -31,7 +31,7 @@ TEST(StatsOfGroups, HaveARowForPagesAndOneForEachGroup) {
   const std::string text = text_of(frame_of(grouped_stats()));
   EXPECT_TRUE(
       contains(text,
-               "  [###################++++++++x...................]\n"
+               "  [###################+++++++++x...................]\n"
                "  40 pages of 6.00 KiB: 16 in use #, 7 evictable +, 1 offline x, 16 free .\n"
                "  group 0 (full): 11 pages, 33 blocks of 2.00 KiB: 12 referenced, 4 fenced, "
                "6 evictable, 2 offline, 9 free (8 stranded)\n"
