@@ -95,8 +95,8 @@ std::int64_t cached_tokens_of(std::int64_t prompt_tokens, double hit_rate,
   return std::min(found, prompt_tokens - 1) / block_size * block_size;
 }
 
-/// Whether sequences can share what they begin with: windows, chunks and states need more than the
-/// blocks of a prefix, and a KvCache with such groups has no prefix cache.
+/// Whether a hit rate says what a request takes: where a prefix with windows, chunks or states is
+/// found, and what is held for it, follows from more than a share of tokens.
 bool shares_prefixes(const PlannedCase& p) {
   return std::ranges::all_of(p.plan.groups, [](const capacity::GroupPlan& group) {
     return group.memory.kind == capacity::CacheKind::full ||
@@ -268,9 +268,9 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
   if (p.trace && p.trace->has_no_prefix_cache) {
     notes.emplace_back(
         p.options.kept == capacity::KeptTokens::model
-            ? "--hit-rate is not used: a cache that gives up tokens, or has states, has no prefix "
-              "cache; for windows and chunks see --retention full"
-            : "--hit-rate is not used: a cache with states has no prefix cache");
+            ? "--hit-rate is not used: it does not say what windows, chunks or states of a prefix "
+              "take; for windows and chunks see --retention full"
+            : "--hit-rate is not used: it does not say what states of a prefix take");
   }
   if (p.memory.from_driver) {
     notes.emplace_back("memory is nvidia-smi's figure; CUDA gives a process up to 2 % less");

@@ -80,8 +80,9 @@ struct KvCacheOptions {
   /// 0: max_sequence_tokens, or 131,072 when that is 0 too.
   std::int64_t page_sequence_tokens = 0;
   std::int64_t checkpoint_every_tokens = 2048;  ///< with groups of states, see BlockTablesOptions
-  /// Sequences that begin with the same tokens share blocks: see KvCache::create_sequence. Not with
-  /// groups. Off: nothing of it costs memory or time.
+  /// Sequences that begin with the same tokens share blocks: see KvCache::create_sequence. With
+  /// groups, one of them keeps all tokens, none is of an encoder, and their blocks have one size.
+  /// Off: nothing of it costs memory or time.
   PrefixOptions prefix_cache{};
   EvictionPolicy eviction = EvictionPolicy::tail_first;  ///< with a prefix cache: which cached
                                                          ///< block goes first
