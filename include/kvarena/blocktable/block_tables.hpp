@@ -203,10 +203,9 @@ class KVARENA_EXPORT BlockTables {
   /// Makes an empty sequence begin with the longest published prefix of the tokens, under the salt
   /// and the extra keys that it was created with. The rest of the tokens is not kept: tell it with
   /// the append that computes it. Returns what match returns, failed_precondition (sequence) for a
-  /// sequence that is not empty: it has tokens, or blocks, reserved or kept for an undo
-  /// (settle_append gives these up). Also returns failed_precondition (content) for DuplicateRule::wait,
-  /// context_length_exceeded past its maximum, exhausted (block, table_page), or not_found.
-  /// O(blocks).
+  /// sequence that has tokens or blocks, reserved or kept for an undo (settle_append gives up the
+  /// latter), failed_precondition (content) for DuplicateRule::wait, context_length_exceeded past
+  /// its maximum, exhausted (block, table_page), or not_found. O(blocks).
   Result<PrefixMatch> adopt(SequenceId sequence, std::span<const std::int32_t> tokens);
   /// Returns what the last adopt of a sequence, or its create, has found. not_found. O(1).
   Result<PrefixMatch> prefix_of(SequenceId sequence) const;
