@@ -144,7 +144,7 @@ PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
                      .prompt_tokens = lengths.prompt_tokens,
                      .hit_rate = hit_rate,
                      .rows = {},
-                     .has_no_prefix_cache = given_hit_rate.has_value() && !counts};
+                     .ignores_hit_rate = given_hit_rate.has_value() && !counts};
   for (const double percent : {50.0, percentile}) {
     const TraceLengths::Length& length = lengths.at_percentile(percent);
     PlannedTrace::Row row{.percentile = percent, .tokens = length.tokens};
@@ -265,7 +265,7 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
     notes.emplace_back("--weights-dtype is not used: the weights are those of --weights-bytes");
   }
   notes.insert(notes.end(), p.model.notes.begin(), p.model.notes.end());
-  if (p.trace && p.trace->has_no_prefix_cache) {
+  if (p.trace && p.trace->ignores_hit_rate) {
     notes.emplace_back(
         p.options.kept == capacity::KeptTokens::model
             ? "--hit-rate is not used: it does not say what windows, chunks or states of a prefix "

@@ -35,8 +35,7 @@ struct PlannedTrace {
   std::int64_t prompt_tokens = 0;  ///< of all its requests
   std::optional<double> hit_rate;  ///< share of the prompt tokens that a prefix cache has, 0 .. 1
   std::vector<Row> rows;           ///< the median and the percentile asked for
-  bool has_no_prefix_cache =
-      false;  ///< a hit rate was given, for layers that cannot share prefixes
+  bool ignores_hit_rate = false;   ///< a hit rate was given, for layers that cannot share prefixes
 
   /// Prompt tokens that the prefix cache saves, of all requests.
   std::int64_t cached_tokens() const noexcept;

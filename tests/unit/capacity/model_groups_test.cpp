@@ -200,7 +200,8 @@ TEST(ModelGroups, AreRefusedByName) {
                  unsupported, scale);
   EXPECT_REFUSES(groups_of(model, {.format = *find_storage_format("bf16"), .block_size_tokens = 0}),
                  invalid_argument, block_size_tokens);
-  const ModelGroups whole = groups_of(model, {.format = *find_storage_format("bf16")}).value();
+  const ModelGroups whole =
+      groups_of(model, {.format = *find_storage_format("bf16"), .kept = KeptTokens::full}).value();
   ASSERT_EQ(whole.groups.size(), 1U) << "windows that are kept whole";
   EXPECT_EQ(whole.layers[0].size(), 62U);
   ModelSpec unknown = *find_model_preset("Llama-3.1-8B");

@@ -75,19 +75,19 @@ TEST(PlanTrace, TakesAHitRateIntoAccount) {
   EXPECT_EQ(plan("--model Qwen2.5-0.5B --gpu 8GiB --hit-rate 0.5").code, ExitCode::usage);
 }
 
-TEST(PlanTrace, CountsNoHitsWhereACacheHasNoPrefixCache) {
+TEST(PlanTrace, CountsNoHitsWhereARateDoesNotSayWhatTheyTake) {
   const test::TempFile trace(trace_text());
   const std::string words = "--model Gemma-3-27B --gpu H200-SXM --trace " + trace.path();
   const json with = planned(words + " --hit-rate 0.5");
   EXPECT_EQ(with.at("trace"), planned(words).at("trace"));
-  EXPECT_TRUE(
-      contains(plan(words + " --hit-rate 0.5").out, "--hit-rate is not used: a cache that"));
+  EXPECT_TRUE(contains(plan(words + " --hit-rate 0.5").out,
+                       "--hit-rate is not used: it does not say what windows"));
   const json full = planned(words + " --hit-rate 0.5 --retention full").at("trace");
   EXPECT_EQ(full.at("hit_rate"), 0.5);
   EXPECT_GT(full.at("rows")[1].at("max_batch_sharing"), full.at("rows")[1].at("max_batch"));
   const std::string states = "--model Qwen3.5-27B --gpu H200-SXM --hit-rate 0.5 --retention full";
   EXPECT_TRUE(contains(plan(states + " --trace " + trace.path()).out,
-                       "--hit-rate is not used: a cache with states"));
+                       "--hit-rate is not used: it does not say what states"));
 }
 
 TEST(PlanTrace, SaysWhatLimitsATrace) {
