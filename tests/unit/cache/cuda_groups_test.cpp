@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <ostream>
@@ -166,6 +167,12 @@ std::vector<GpuCase> split_cases() {
 std::vector<GpuCase> all_cases() {
   std::vector<GpuCase> all = plain_cases();
   for (GpuCase& its : split_cases()) all.push_back(std::move(its));
+  for (const char* name :
+       {"FullAndWindowPlain", "FullAndWindowBf16", "Fp8", "Latent", "ChunksPlain"}) {
+    all.push_back(*std::ranges::find(all, name, &GpuCase::name));
+    all.back().name = "Cached" + all.back().name;
+    all.back().options.prefix_cache = true;
+  }
   return all;
 }
 
@@ -196,6 +203,7 @@ TEST_P(CudaGroups, AttendExactlyThroughWholeLives) {
   int aborts = 0;
   int compared = 0;
   int tables = 0;
+  int hits = 0;
   static_cast<void>(lap());
   for (std::uint64_t seed = 1; seed <= 2 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -210,12 +218,14 @@ TEST_P(CudaGroups, AttendExactlyThroughWholeLives) {
     aborts += engine.num_aborts();
     compared += engine.num_compared();
     tables += engine.num_tables();
+    hits += engine.num_hits();
   }
   EXPECT_GT(forks, 0);
   EXPECT_GT(cuts, 0);
   EXPECT_GT(aborts, 0);
   EXPECT_GT(compared, 10'000);
   EXPECT_GT(tables, 50);
+  EXPECT_EQ(hits > 0, GetParam().options.prefix_cache);
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaGroups, ::testing::ValuesIn(all_cases()),

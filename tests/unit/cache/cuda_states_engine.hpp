@@ -12,6 +12,7 @@
 #include "support/device_buffer.hpp"
 #include "support/gpu.hpp"
 #include "support/status_matchers.hpp"
+#include "unit/cache/cuda_states_case.hpp"
 #include "unit/cache/footprint.hpp"
 #include "unit/cache/group_model.hpp"
 #include "unit/cache/toy_kernels.h"
@@ -30,20 +31,6 @@
 #include <vector>
 
 namespace kvarena::test {
-
-/// One model and one pool.
-struct CudaStatesCase {
-  std::string name;
-  Recurrence kind = Recurrence::gated_delta;
-  StateMode mode = StateMode::in_place;
-  bool keeps = true;
-  std::int32_t rollback = 0;
-  std::int64_t every = 16;
-  std::int64_t num_pages = 60;
-  std::int32_t steps_in_flight = 2;
-  std::int32_t max_decode_tokens = 1;
-  bool states_first = false;  ///< the group of states comes before that of attention
-};
 
 /// The engine.
 class CudaStatesEngine {
@@ -82,7 +69,8 @@ class CudaStatesEngine {
                            .num_threads = 1,
                            .max_decode_tokens = its.max_decode_tokens,
                            .groups = groups,
-                           .checkpoint_every_tokens = its.every};
+                           .checkpoint_every_tokens = its.every,
+                           .prefix_cache = {.is_on = its.prefix_cache}};
     host_device_ = HostDevice::create({.streams = HostStreams::inline_calls}).value();
     host_ = std::make_unique<KvCache>(KvCache::create(*host_device_, options).value());
     options.home_stream = home;
@@ -191,6 +179,7 @@ class CudaStatesEngine {
     Tokens inputs;              // the new tokens of all rows
     std::vector<Tokens> lives;  // by row, with the new ones
     std::vector<std::size_t> num_new;
+    std::vector<Tokens> news;  // by row, of demands that tell their tokens
     std::map<std::int32_t, std::vector<float>> outputs;  // by layer
   };
 
@@ -223,15 +212,20 @@ class CudaStatesEngine {
     lives_.erase(id);
     prompts_.erase(id);
   }
-  SequenceId begin() {
-    const SequenceId id = both([](KvCache& c) { return c.create_sequence(); }).value();
-    lives_[id] = {};
-    return id;
+  /// A sequence with some tokens still to come. What is cached of them it has at once.
+  void begin(const Tokens& tokens) {
+    const SequenceOptions options{.tokens = its_.prefix_cache ? tokens : Tokens{}};
+    const auto id = both([&](KvCache& c) { return c.create_sequence(options); });
+    if (!id) return;  // what it would begin with is promised to others
+    const std::int64_t found = cache_->tables().info(*id)->length_tokens;
+    lives_[*id] = Tokens(tokens.begin(), tokens.begin() + found);
+    if (found < std::ssize(tokens)) prompts_[*id] = {tokens.begin() + found, tokens.end()};
+    if (found > 0) ++outcomes_["begun with a state"];
   }
 
   void change() {
     if (lives_.empty() || (lives_.size() < kMaxLives && random_() % 4 == 0)) {
-      static_cast<void>(begin());
+      begin({});
       return;
     }
     const SequenceId id = any();
@@ -260,9 +254,9 @@ class CudaStatesEngine {
         if (both([&](KvCache& c) { return c.checkpoint(id); })) ++outcomes_["checkpoint"];
         return;
       case 3: {  // preempted: it begins again, with all of its tokens in one step
-        Tokens again = tokens;
+        const Tokens again = tokens;
         destroy(id);
-        prompts_[begin()] = std::move(again);
+        begin(again);
         ++outcomes_["preempted"];
         return;
       }
@@ -311,6 +305,8 @@ class CudaStatesEngine {
       record.lives.push_back(tokens);
       record.lives.back().insert(record.lives.back().end(), its.begin(), its.end());
       record.num_new.push_back(its.size());
+      record.news.push_back(std::move(its));
+      if (its_.prefix_cache && random_() % 16 != 0) demands.back().tokens = record.news.back();
     }
     return demands;
   }

@@ -11,16 +11,10 @@
 #include <gtest/gtest.h>
 
 #include <iostream>
-#include <ostream>
 #include <string>
 #include <vector>
 
 namespace kvarena {
-
-namespace test {
-void PrintTo(const CudaStatesCase& its, std::ostream* out) { *out << its.name; }
-}  // namespace test
-
 namespace {
 
 using test::CudaStatesCase;
@@ -48,6 +42,11 @@ std::vector<CudaStatesCase> all_cases() {
       {"StatesFirst", kDelta, kInPlace, true, 1, 8},
   };
   all.back().states_first = true;
+  for (const std::size_t of : {0U, 4U, 6U, 9U}) {
+    all.push_back(all[of]);
+    all.back().name = "Cached" + all.back().name;
+    all.back().prefix_cache = true;
+  }
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].steps_in_flight = 1 + static_cast<std::int32_t>(i) % 3;
     all[i].max_decode_tokens = 1 + 2 * (static_cast<std::int32_t>(i) % 2);
@@ -78,6 +77,7 @@ TEST_P(CudaStates, GiveTheBitsOfARunWithoutACache) {
   if (its.num_pages > 50) expected.push_back("back at a checkpoint");
   if (its.rollback > 0) expected.push_back("taken back");
   if (!its.keeps && its.rollback == 0) expected.push_back("lost");
+  if (its.prefix_cache) expected.push_back("begun with a state");
   const Stream stream;
   CudaStatesEngine engine(its, seed, stream.get());
   ASSERT_TRUE(engine.is_created());
