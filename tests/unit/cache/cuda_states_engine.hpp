@@ -214,7 +214,8 @@ class CudaStatesEngine {
   }
   /// A sequence with some tokens still to come. What is cached of them it has at once.
   void begin(const Tokens& tokens) {
-    const SequenceOptions options{.tokens = its_.prefix_cache ? tokens : Tokens{}};
+    SequenceOptions options;
+    if (its_.prefix_cache) options.tokens = tokens;
     const auto id = both([&](KvCache& c) { return c.create_sequence(options); });
     if (!id) return;  // what it would begin with is promised to others
     const std::int64_t found = cache_->tables().info(*id)->length_tokens;
