@@ -233,7 +233,7 @@ __device__ __forceinline__ std::byte* flat_at(const PlaneView& flat, const Plane
 /// chunks of a pair for some tokens (tile_order.hpp).
 __device__ __forceinline__ int chunk_step(const PlaneView& plane, int element_bytes, int token) {
   if (plane.tile_order == TileOrder::rows) return kChunkBytes;
-  const int row = plane.head_dim * element_bytes;
+  const int row = chunked_row_bytes(plane, element_bytes);
   return chunked_bytes(row, token, kChunkBytes) - chunked_bytes(row, token, 0);
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/common/launch_checks.h"
 
 #include <cmath>
+#include <utility>
 
 namespace kvarena::kernels {
 namespace columns {
@@ -106,11 +107,16 @@ Status check(const ColumnsParams& p) noexcept {
   for (const std::int64_t stride : {p.block_stride, p.head_stride}) {
     if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
   }
-  for (const std::int64_t stride : {p.q_token_stride, p.out_token_stride}) {
-    if (Status s = check_token_stride(stride, limits.num_q_heads, limits.head_dim, p.dtype); !s) {
-      return s;
-    }
+  const std::int32_t out_dim = columns_value_dim(limits.head_dim);
+  for (const auto& [stride, dim] :
+       {std::pair{p.q_token_stride, limits.head_dim}, {p.out_token_stride, out_dim}}) {
+    if (Status s = check_token_stride(stride, limits.num_q_heads, dim, p.dtype); !s) return s;
     if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
+  }
+  if (limits.head_dim == kLatentDim) {
+    if (p.value != p.key) return unsupported(Resource::pointer);
+    if (p.soft_cap > 0.0F) return unsupported(Resource::soft_cap);
+    if (p.window_tokens > 0) return unsupported(Resource::window);
   }
   return check_columns_workspace(limits, p.workspace, p.workspace_bytes);
 }
@@ -123,9 +129,10 @@ std::uint64_t inverse_of(std::int32_t divisor) noexcept {
 
 /// Computes what the kernel needs besides the parameters.
 Launch launch_of(ColumnsParams p) noexcept {
-  for (std::int64_t* stride : {&p.q_token_stride, &p.out_token_stride}) {
-    *stride = token_stride(*stride, p.limits.num_q_heads, p.limits.head_dim, p.dtype);
-  }
+  const std::int32_t heads = p.limits.num_q_heads;
+  const std::int32_t dim = p.limits.head_dim;
+  p.q_token_stride = token_stride(p.q_token_stride, heads, dim, p.dtype);
+  p.out_token_stride = token_stride(p.out_token_stride, heads, columns_value_dim(dim), p.dtype);
   const std::int32_t group = p.limits.num_q_heads / p.limits.num_kv_heads;
   const std::int32_t tiles = p.block_size / kTileTokens;
   columns::Constants constants{};

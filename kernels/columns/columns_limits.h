@@ -17,18 +17,29 @@ struct ColumnsLimits {
   std::int32_t q_len = 1;         ///< most query tokens a row, 1 .. 64
   std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads = 0;  ///< KV heads
-  std::int32_t head_dim = 0;      ///< 64, 80, 96, 128, 192 or 256
+  std::int32_t head_dim = 0;      ///< 64, 80, 96, 128, 192 or 256; kLatentDim: latents
   std::int32_t num_sms = 0;       ///< multiprocessors of the device, 1 .. 256
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16 or f16
   std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
                                   ///< with more tokens gets longer parts. 0: no fixed parts
   std::int32_t shared_rows = 0;  ///< most rows that share prefixes, 0 .. 4096 and at most max_rows.
                                  ///< More than 0: thread blocks have 128 columns where head_dim is
-                                 ///< more than 128
+                                 ///< more than 128. 0 for latents
 };
+
+/// A latent (MLA, arXiv 2405.04434) has so many elements, and the leading ones are V too.
+inline constexpr std::int32_t kLatentDim = 576;
+inline constexpr std::int32_t kLatentValueDim = 512;
+
+/// Returns the elements of V and of outputs.
+constexpr std::int32_t columns_value_dim(std::int32_t head_dim) noexcept {
+  return head_dim == kLatentDim ? kLatentValueDim : head_dim;
+}
 
 /// Most query columns of a row for each KV head.
 inline constexpr std::int64_t kMaxColumns = 1024;
+/// The same of latents, which have one KV head.
+inline constexpr std::int64_t kMaxLatentColumns = 8192;
 
 /// Returns the bytes of workspace for `limits`: a pure function of them. 0 when they are refused.
 std::int64_t columns_workspace_bytes(const ColumnsLimits& limits) noexcept;

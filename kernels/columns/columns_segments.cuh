@@ -8,6 +8,9 @@
 
 namespace kvarena::kernels::columns_schedule {
 
+/// Whether the rows are latents.
+__device__ inline bool is_latent(const Context& c) { return c.p.limits.head_dim == kLatentDim; }
+
 /// Returns the first slab of the items of a row that is no member.
 __device__ inline int first_slab(const Context& c, const Unit& unit) {
   return first_seen(c.p, load_row(c.p, c.entries.row[unit.entry])) / c.shape.slab_tokens;
@@ -68,6 +71,10 @@ __device__ inline void write_item(const Context& c, const Part& part, int index,
                                   const ColumnsItem& item) {
   if (part.unit.slab > 0) return;
   reinterpret_cast<ColumnsItem*>(static_cast<char*>(c.p.workspace) + c.w.items)[index] = item;
+  if (is_latent(c)) {
+    reinterpret_cast<int*>(static_cast<char*>(c.p.workspace) + c.w.counters)[index] =
+        item.own_parts;
+  }
 }
 
 /// Returns the segment of a part of a row that is no member.
@@ -101,7 +108,7 @@ __device__ inline ColumnsSegment row_segment(const Context& c, const Part& its) 
   }
   if (parts.count == 1) return segment;
   segment.item = parts.row / c.shape.columns;
-  segment.arrivals = parts.count;
+  segment.arrivals = is_latent(c) ? 0 : parts.count;  // a kernel that follows combines latents
   const int first_column = segment.column_group * c.shape.columns;
   write_item(c, its, segment.item,
              {.q_begin = r.q_begin,

@@ -56,7 +56,9 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
     std::int64_t value, smallest, largest;
   };
   const std::int64_t heads = limits.num_kv_heads;
-  const std::int64_t most_heads = heads * (kMaxColumns / std::max(1, limits.q_len));
+  const bool is_latent = limits.head_dim == kLatentDim;
+  const std::int64_t columns = is_latent ? kMaxLatentColumns : kMaxColumns;
+  const std::int64_t most_heads = heads * (columns / std::max(1, limits.q_len));
   const Range ranges[] = {
       {Resource::num_sequences, limits.max_rows, 1, kMaxColumnsRows},
       {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
@@ -69,6 +71,14 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
   }
   if (limits.num_q_heads % heads != 0) {
     return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads, most_heads);
+  }
+  if (is_latent) {
+    if (limits.kv_dtype != DType::bf16) {
+      return unsupported_by(SupportedList::latent_dtypes, limits.kv_dtype);
+    }
+    if (Status s = in_range(Resource::num_kv_heads, heads, 1, 1); !s) return s;
+    if (Status s = in_range(Resource::num_sequences, limits.shared_rows, 0, 0); !s) return s;
+    return check_items(limits);
   }
   for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
     if (limits.head_dim == dim) return check_items(limits);

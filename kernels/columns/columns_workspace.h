@@ -15,7 +15,7 @@ namespace kvarena::kernels {
 /// The shape of a launch. A slab is the run of tokens that a thread block multiplies at once: a
 /// multiple of 16.
 struct ColumnsShape {
-  std::int32_t columns;      ///< query columns of a thread block: 64 for each warpgroup
+  std::int32_t columns;      ///< query columns of a thread block
   std::int32_t slab_tokens;  ///< tokens of a slab
   std::int32_t stages;       ///< slabs of K, and of V, in shared memory
   std::int32_t per_sm;       ///< thread blocks of a multiprocessor
@@ -34,6 +34,9 @@ enum class ColumnsKind : std::uint8_t {
   narrow,  ///< two thread blocks of 64 columns a multiprocessor
   shared,  ///< as narrow, for rows with prefixes; head_dim is at most 128
   wide,    ///< one thread block of 128 columns; for rows with prefixes too
+  latent_16,  ///< latents: one thread block of 16 columns
+  latent_32,  ///< of 32
+  latent_64,  ///< of 64
 };
 
 /// Chooses the launch shape. Two thread blocks of 64 columns keep about 96 KiB of copies in flight
@@ -42,6 +45,12 @@ enum class ColumnsKind : std::uint8_t {
 /// head_dim 256, the queries take shared memory too.
 constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) noexcept {
   const bool is_wide = kind == ColumnsKind::wide;
+  switch (kind) {  // a latent of 64 tokens has 72 KiB
+    case ColumnsKind::latent_16: return {16, 64, 2, 1};
+    case ColumnsKind::latent_32: return {32, 64, 2, 1};
+    case ColumnsKind::latent_64: return {64, 64, 2, 1};
+    default: break;
+  }
   switch (head_dim) {
     case 64: return is_wide ? ColumnsShape{128, 128, 6, 1} : ColumnsShape{64, 96, 2, 2};
     case 80: return is_wide ? ColumnsShape{128, 96, 6, 1} : ColumnsShape{64, 80, 2, 2};
@@ -65,6 +74,12 @@ constexpr bool has_wide_prefixes(std::int32_t head_dim) noexcept { return head_d
 
 /// Returns the kind of instance for `limits`.
 constexpr ColumnsKind columns_kind(const ColumnsLimits& limits) noexcept {
+  if (limits.head_dim == kLatentDim) {
+    const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
+    return columns <= 16   ? ColumnsKind::latent_16
+           : columns <= 32 ? ColumnsKind::latent_32
+                           : ColumnsKind::latent_64;
+  }
   if (has_wide_columns(limits)) return ColumnsKind::wide;
   if (limits.shared_rows == 0) return ColumnsKind::narrow;
   return has_wide_prefixes(limits.head_dim) ? ColumnsKind::wide : ColumnsKind::shared;
@@ -121,11 +136,12 @@ static_assert(sizeof(ColumnsItem) == 32);
 /// max_slots others, by member and KV head. The rows of partial results are those of all slots,
 /// then the members' own, by query token and query head, then the tiles'.
 struct ColumnsWorkspace {
-  std::int64_t counters;     ///< int32 [max_slots] parts arrived; the schedule zeroes them
+  std::int64_t counters;     ///< int32 [max_slots] parts arrived; the schedule zeroes them. Of
+                             ///< latents: parts of the cut item that has its first slot here
   std::int64_t members;      ///< int32 number of items of rows with a prefix
   std::int64_t items;        ///< ColumnsItem [max_items]; of a cut item: at its first slot
   std::int64_t max_sum;      ///< float2 [max_partials] running maximum and sum
-  std::int64_t outputs;      ///< float [max_partials, head_dim] unnormalised outputs
+  std::int64_t outputs;      ///< float [max_partials, value dim] unnormalised outputs
   std::int64_t first_slots;  ///< int32 [max_rows] with fixed parts: first slot of a listed row
   std::int64_t segments;     ///< ColumnsSegment [max_segments]; thread block b begins with number b
   std::int64_t bytes;        ///< size of the whole workspace
@@ -182,7 +198,7 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   w.items = w.members + 256;
   w.max_sum = align(w.items + items * static_cast<std::int64_t>(sizeof(ColumnsItem)));
   w.outputs = align(w.max_sum + partials * 8);
-  w.first_slots = align(w.outputs + partials * limits.head_dim * 4);
+  w.first_slots = align(w.outputs + partials * columns_value_dim(limits.head_dim) * 4);
   w.segments = align(w.first_slots + (limits.fixed_tokens > 0 ? limits.max_rows * 4 : 0));
   w.bytes = align(w.segments + segments * static_cast<std::int64_t>(sizeof(ColumnsSegment)));
   return w;

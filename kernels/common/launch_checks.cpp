@@ -26,7 +26,8 @@ std::string_view text_of(SupportedList list) noexcept {
     case SupportedList::decode_head_dims: return "64, 96, 128, 256";
     case SupportedList::decode_block_sizes: return "multiples of 16";
     case SupportedList::columns_dtypes: return "f16 and bf16, K and V as q";
-    case SupportedList::columns_head_dims: return "64, 80, 96, 128, 192, 256";
+    case SupportedList::columns_head_dims: return "64, 80, 96, 128, 192, 256, 576";
+    case SupportedList::latent_dtypes: return "bf16";
     case SupportedList::columns_devices: return "compute capability 9.0, as 90";
   }
   return "";
@@ -80,7 +81,12 @@ Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
   if (!has_chunked_order(plane.dtype, plane.head_dim)) {
     return unsupported_by(SupportedList::chunked_head_dims, Resource::head_dim, plane.head_dim);
   }
-  return {};
+  if (plane.token_stride == 0) return {};
+  const std::int64_t row = plane.head_dim * bytes_of(plane.dtype);
+  if (Status s = in_range(Resource::span_size, plane.token_stride, row, kMaxTokenStride); !s) {
+    return s;
+  }
+  return in_range(Resource::alignment, plane.token_stride % kSmallPiece, 0, 0);
 }
 
 Status check_layer(const KvLayerView& kv) noexcept {

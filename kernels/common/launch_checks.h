@@ -30,6 +30,7 @@ enum class SupportedList : std::int32_t {
   decode_block_sizes,  ///< tokens
   columns_dtypes,      ///< of q, K, V and out: one type
   columns_head_dims,   ///< of K and V
+  latent_dtypes,       ///< of q, the latents and out
   columns_devices,     ///< compute capability times ten
 };
 
@@ -58,6 +59,13 @@ constexpr Status in_range(Resource argument, std::int64_t value, std::int64_t sm
                           std::int64_t largest) noexcept {
   if (value >= smallest && value <= largest) return {};
   return invalid_argument(argument, value, smallest, largest);
+}
+
+/// Returns whether the tokens of a plane in chunked order have no other bytes than its elements. V
+/// that is a part of K has not.
+constexpr bool has_own_chunks(const PlaneView& plane) noexcept {
+  const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
+  return chunked_row_bytes(plane, bytes) == plane.head_dim * bytes;
 }
 
 /// Returns ok when the bytes between tokens of [num_tokens, num_heads, head_dim] memory are 0

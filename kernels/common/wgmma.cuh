@@ -40,7 +40,8 @@ __device__ __forceinline__ void fence_registers(float (&d)[kCount]) {
 /// The products with N columns of type `T`, __half or __nv_bfloat16:
 /// - ss: d = a * b, plus d if `add`; a and b are descriptors of operands with K contiguous;
 /// - rs_k: the same with a in registers: rows g, g + 8, g, g + 8 of columns 2t, 2t, 2t + 8, 2t + 8;
-/// - rs_mn: d += a * b with a in registers and b with N contiguous.
+/// - rs_mn: d += a * b with a in registers and b with N contiguous;
+/// - ss_mn: as ss, but a has M contiguous and b has N contiguous.
 template <class T, int N>
 struct Wgmma;
 
@@ -94,6 +95,14 @@ struct Wgmma;
                    : KVARENA_D_##n                                                                 \
                    : "l"(a), "l"(b), "r"(add));                                                    \
     }                                                                                              \
+    static __device__ __forceinline__ void ss_mn(float (&d)[kCount], std::uint64_t a,              \
+                                                 std::uint64_t b, int add) {                       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\n"                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type                 \
+                   " {" KVARENA_DS_##n "}, %" #r0 ", %" #r1 ", p, 1, 1, 1, 1;\n}"                  \
+                   : KVARENA_D_##n                                                                 \
+                   : "l"(a), "l"(b), "r"(add));                                                    \
+    }                                                                                              \
     static __device__ __forceinline__ void rs_k(float (&d)[kCount], const std::uint32_t (&a)[4],   \
                                                 std::uint64_t b, int add) {                        \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\n"                               \
@@ -113,6 +122,7 @@ struct Wgmma;
     }                                                                                              \
   };
 #define KVARENA_WGMMA_ALL(T, type)                                                                 \
+  KVARENA_WGMMA(T, type, 16, 1, 8, 9, 10, 11, 12, 13)                                              \
   KVARENA_WGMMA(T, type, 32, 2, 16, 17, 18, 19, 20, 21)                                            \
   KVARENA_WGMMA(T, type, 48, 3, 24, 25, 26, 27, 28, 29)                                            \
   KVARENA_WGMMA(T, type, 64, 4, 32, 33, 34, 35, 36, 37)                                            \

@@ -58,7 +58,7 @@ class ColumnsProblem {
     EXPECT_CUDA(cudaStreamSynchronize(stream_));
     const std::vector<std::byte> all = out_.download();
     const std::vector<float> all_lse = lse_.download();
-    const auto front = static_cast<std::ptrdiff_t>(options_.first_q * bytes_of_token());
+    const auto front = static_cast<std::ptrdiff_t>(options_.first_q * bytes_of_out());
     const std::vector<std::byte> before(all.begin(), all.begin() + front);
     const std::vector<std::byte> tail(all.end() - kGuardBytes, all.end());
     EXPECT_EQ(before, std::vector<std::byte>(before.size(), std::byte{0xFF})) << "in front";
@@ -84,11 +84,9 @@ class ColumnsProblem {
   std::vector<std::byte> prefixes() const { return prefixes_.download(); }
   /// The pool that `run` reads.
   DeviceArray<std::byte>& pool() { return pool_; }
-  /// Bytes of a query token in q and out.
-  std::int64_t bytes_of_token() const {
-    const AttentionCase& c = problem_.shape();
-    return std::int64_t{c.num_kv_heads} * c.group * c.head_dim_k * bytes_of(c.q_dtype);
-  }
+  /// Bytes of a query token in q, and in out.
+  std::int64_t bytes_of_token() const { return bytes_of_heads(problem_.shape().head_dim_k); }
+  std::int64_t bytes_of_out() const { return bytes_of_heads(problem_.shape().head_dim_v); }
 
   kernels::FindPrefixesParams find;
   kernels::ColumnsScheduleParams schedule;
@@ -98,6 +96,10 @@ class ColumnsProblem {
   static constexpr std::ptrdiff_t kGuardBytes = 256;
 
   static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+  std::int64_t bytes_of_heads(std::int64_t dim) const {
+    const AttentionCase& c = problem_.shape();
+    return c.num_kv_heads * c.group * dim * bytes_of(c.q_dtype);
+  }
   std::size_t counter_bytes() const;
 
   void upload_tables() {
@@ -132,7 +134,7 @@ class ColumnsProblem {
     std::vector<std::byte> q(size(options_.first_q * bytes_of_token()), std::byte{0xFF});
     q.insert(q.end(), problem_.q().begin(), problem_.q().end());
     q_ = DeviceArray<std::byte>(q);
-    out_ = DeviceArray<std::byte>(size(tokens * bytes_of_token() + kGuardBytes));
+    out_ = DeviceArray<std::byte>(size(tokens * bytes_of_out() + kGuardBytes));
     lse_ = DeviceArray<float>(size(tokens * c.num_kv_heads * c.group));
     if (!problem_.sinks().empty()) sinks_ = DeviceArray<float>(problem_.sinks());
     if (problem_.tree_masks().empty()) return;

@@ -195,13 +195,14 @@ void AttentionBenchOptions::declare_known_rows(CLI::App& command) {
   };
   flag("--prefill", prefill_, "Rows of prompts, of the types and heads of several models");
   flag("--columns", columns_, "Rows of sequences with 9 to 128 query columns");
+  flag("--latents", latents_, "Rows of decode and drafts over latents (MLA)");
   flag("--shared-prefix", shared_prefix_, "Rows of sequences that begin with the same blocks");
   const auto take = [this](const std::vector<std::string>& texts) {
     names_ = list_elements("--row", texts);
   };
   command
       .add_option_function<std::vector<std::string>>(
-          "--row", take, "Only these rows of --prefill, --columns and --shared-prefix, by name")
+          "--row", take, "Only these rows of --prefill, --columns, --latents and --shared-prefix, by name")
       ->type_name("NAME[,NAME...]");
 }
 
@@ -282,6 +283,7 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
   };
   add(prefill_, meter::prefill_rows());
   add(columns_, meter::columns_rows());
+  add(latents_, meter::latent_rows());
   add(shared_prefix_, meter::shared_prefix_rows());
   ChosenProblems result;
   std::vector<std::string> unknown = names_;
@@ -298,7 +300,7 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
   }
   if (unknown.empty()) return result;
   console.error(fmt::format("--row {}: none of the rows has this name", printable(unknown.front())),
-                all.empty() ? "rows of --prefill, --columns or --shared-prefix"
+                all.empty() ? "rows of --prefill, --columns, --latents or --shared-prefix"
                             : fmt::format("{}", fmt::join(names, ", ")),
                 all.empty() ? "add one of these options" : "choose from these names");
   return {ExitCode::usage, {}};
@@ -320,7 +322,7 @@ std::vector<AttentionProblem> AttentionBenchOptions::uniform_rows(
 }
 
 ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
-  if (prefill_ || columns_ || shared_prefix_ || !names_.empty()) return known_rows(console);
+  if (prefill_ || columns_ || latents_ || shared_prefix_ || !names_.empty()) return known_rows(console);
   ChosenProblems result;
   if (!preset_.empty() && !has_lengths()) result.problems = rows_of_presets();
   if (!lengths_path_.empty()) {

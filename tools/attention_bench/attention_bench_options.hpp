@@ -60,6 +60,7 @@ class AttentionBenchOptions {
   std::string dtype_ = "bf16";
   bool prefill_ = false;
   bool columns_ = false;
+  bool latents_ = false;
   bool shared_prefix_ = false;
   bool batch_invariant_ = false;
   std::vector<std::string> names_;

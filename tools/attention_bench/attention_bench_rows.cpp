@@ -83,6 +83,7 @@ Json json_of(const AttentionProblem& problem) {
                {"q_heads", shape.num_q_heads},
                {"kv_heads", shape.num_kv_heads},
                {"head_dim", shape.head_dim},
+               {"value_dim", shape.value_dim()},
                {"dtype", name_of(shape.dtype)},
                {"block_size", shape.block_size},
                {"q_len", is_uniform(problem) ? Json(problem.queries_of(0)) : Json()},

@@ -14,7 +14,7 @@ std::int64_t divided_up(std::int64_t a, std::int64_t b) noexcept { return (a + b
 }  // namespace
 
 std::int64_t block_bytes(const AttentionShape& shape) noexcept {
-  return 2 * bytes_of(shape.dtype) * shape.num_kv_heads * shape.block_size * shape.head_dim;
+  return bytes_of(shape.dtype) * shape.num_kv_heads * shape.block_size * shape.pool_dim();
 }
 
 std::int64_t num_blocks(const AttentionShape& shape, std::int64_t tokens) noexcept {
@@ -58,7 +58,8 @@ double flops(const AttentionProblem& problem) noexcept {
       tokens += tokens_seen(problem, row, query);
     }
   }
-  return 4.0 * problem.shape.head_dim * problem.shape.num_q_heads * tokens;
+  const AttentionShape& shape = problem.shape;
+  return 2.0 * (shape.head_dim + shape.value_dim()) * shape.num_q_heads * tokens;
 }
 
 std::int64_t kv_bytes(const AttentionProblem& problem) noexcept {
@@ -69,7 +70,7 @@ std::int64_t kv_bytes(const AttentionProblem& problem) noexcept {
     const std::int64_t seen = std::int64_t{shape.window_tokens} + problem.queries_of(row) - 1;
     tokens += shape.window_tokens > 0 ? std::min(length, seen) : length;
   }
-  return tokens * 2 * bytes_of(shape.dtype) * shape.num_kv_heads * shape.head_dim;
+  return tokens * bytes_of(shape.dtype) * shape.num_kv_heads * shape.pool_dim();
 }
 
 Rotation rotation_of(const AttentionProblem& problem, std::int64_t rotated_bytes,

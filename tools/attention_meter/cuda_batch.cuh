@@ -22,20 +22,22 @@ namespace kvarena::meter {
 /// block.
 inline KvLayerView layer_of(const AttentionShape& shape, const PoolPart& pool) {
   const std::int64_t row = shape.head_dim * bytes_of(shape.dtype);
-  const std::int64_t plane = block_bytes(shape) / 2;
+  const bool is_latent = shape.latent_value_dim > 0;
+  const std::int64_t plane = is_latent ? 0 : block_bytes(shape) / 2;
   const bool is_chunked =
       shape.block_size % kTileTokens == 0 && has_chunked_order(shape.dtype, shape.head_dim);
-  const auto view = [&](std::int64_t offset) {
+  const auto view = [&](std::int64_t offset, std::int32_t dim) {
     return PlaneView{pool.base + offset,
-                     2 * plane,
+                     block_bytes(shape),
                      shape.block_size * row,
                      row,
                      shape.num_kv_heads,
-                     shape.head_dim,
+                     dim,
                      shape.dtype,
                      is_chunked ? TileOrder::chunked : TileOrder::rows};
   };
-  return {view(0), view(plane), shape.block_size, pool.bytes / block_bytes(shape)};
+  return {view(0, shape.head_dim), view(plane, shape.value_dim()), shape.block_size,
+          pool.bytes / block_bytes(shape)};
 }
 
 /// The host's figures of a problem's step, without the workspace.
@@ -84,7 +86,7 @@ class CudaBatch {
         lengths(device, num_rows_ * 4, kPurpose),
         num_blocks(device, num_rows_ * 4, kPurpose),
         q_offsets(device, (num_rows_ + 1) * 8, kPurpose),
-        q(device, output_bytes(), kPurpose),
+        q(device, num_inputs() * bytes_of(shape_.q_dtype()), kPurpose),
         out(device, output_bytes(), kPurpose),
         workspace(device, workspace_bytes(), kPurpose) {
     const auto rows = static_cast<std::int32_t>(num_rows_);
@@ -109,11 +111,15 @@ class CudaBatch {
     args.soft_cap = shape_.soft_cap;
   }
 
-  /// Elements of q and of the output.
-  std::int64_t num_outputs() const noexcept {
+  /// Elements of q.
+  std::int64_t num_inputs() const noexcept {
     return num_queries_ * shape_.num_q_heads * shape_.head_dim;
   }
-  /// Bytes of q and of the output.
+  /// Elements of the output.
+  std::int64_t num_outputs() const noexcept {
+    return num_queries_ * shape_.num_q_heads * shape_.value_dim();
+  }
+  /// Bytes of the output.
   std::int64_t output_bytes() const noexcept { return num_outputs() * bytes_of(shape_.q_dtype()); }
   /// Bytes of workspace. Throws Failure.
   std::int64_t workspace_bytes() const {
@@ -151,7 +157,7 @@ class CudaBatch {
   DeviceBuffer num_blocks;   ///< int32 [rows]
   DeviceBuffer q_offsets;    ///< int64 [rows + 1]
   DeviceBuffer q;            ///< [query tokens, num_q_heads, head_dim]
-  DeviceBuffer out;          ///< as q
+  DeviceBuffer out;          ///< [query tokens, num_q_heads, value_dim]
   DeviceBuffer workspace;    ///< of the kernels
 };
 

@@ -146,7 +146,7 @@ Row CudaMeter::make_row(const AttentionProblem& problem, const PoolPart& pool) {
   with_type(problem.shape.q_dtype(), [&](auto zero) {
     using T = decltype(zero);
     fill_normal<<<256, 256, 0, stream_.native()>>>(
-        batch.q.data<T>(), static_cast<std::size_t>(batch.num_outputs()), 77);
+        batch.q.data<T>(), static_cast<std::size_t>(batch.num_inputs()), 77);
   });
   check(cudaGetLastError());
   require(device_.fill(batch.out.data(), 0xff, static_cast<std::uint64_t>(batch.output_bytes()),
@@ -200,22 +200,22 @@ void CudaMeter::compare(const Row& row, AttentionFigures& figures) {
   const auto num_pairs = static_cast<std::int64_t>(pairs.size());
   const DeviceBuffer on_device = buffer(num_pairs * std::int64_t{sizeof(PlainPair)});
   const DeviceBuffer scratch = buffer(scratch_floats * 4);
-  const DeviceBuffer exact = buffer(num_pairs * shape.head_dim * 8);
+  const DeviceBuffer exact = buffer(num_pairs * shape.value_dim() * 8);
   upload(on_device, pairs);
   require(launch(row, 0));
   synchronize();
   plain_attention<Q, T><<<static_cast<unsigned>(num_pairs), kPlainThreads, 0, stream_.native()>>>(
       row.batch.args, on_device.data<PlainPair>(), scratch.data<float>(), exact.data<double>());
   check(cudaGetLastError());
-  const auto want = downloaded<double>(exact, num_pairs * shape.head_dim);
+  const auto want = downloaded<double>(exact, num_pairs * shape.value_dim());
   const auto have = downloaded<std::uint16_t>(row.batch.out, row.batch.num_outputs());
   const std::vector<std::int64_t> first_query = q_offsets(row.problem);
   Comparison comparison(shape.q_dtype());
-  const auto dims = static_cast<std::size_t>(shape.head_dim);
+  const auto dims = static_cast<std::size_t>(shape.value_dim());
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const std::int64_t query = first_query[static_cast<std::size_t>(pairs[i].row)] + pairs[i].query;
     comparison.add_head(std::span(want).subspan(i * dims, dims), have.data(),
-                        (query * shape.num_q_heads + pairs[i].head) * shape.head_dim);
+                        (query * shape.num_q_heads + pairs[i].head) * shape.value_dim());
   }
   figures.num_checked += num_pairs;
   comparison.keep_worse(figures.error, figures.error_limit);

@@ -15,16 +15,22 @@ constexpr std::int64_t kComparedWork = std::int64_t{1} << 28;  // multiplication
 
 AttentionArgs args_of(const HostBatch& row, std::int32_t table) {
   const AttentionShape& shape = row.problem.shape;
-  const std::int64_t plane = block_bytes(shape) / 2;
+  const std::int64_t plane = shape.latent_value_dim > 0 ? 0 : block_bytes(shape) / 2;
   const std::int64_t token = shape.head_dim * bytes_of(shape.dtype);
-  const auto view = [&](std::int64_t offset) {
-    return PlaneView{
-        row.pool.base + offset, 2 * plane,   shape.block_size * token, token, shape.num_kv_heads,
-        shape.head_dim,         shape.dtype, TileOrder::rows};
+  const auto view = [&](std::int64_t offset, std::int32_t dim) {
+    return PlaneView{row.pool.base + offset,
+                     block_bytes(shape),
+                     shape.block_size * token,
+                     token,
+                     shape.num_kv_heads,
+                     dim,
+                     shape.dtype,
+                     TileOrder::rows};
   };
   const auto rows = static_cast<std::int32_t>(row.problem.lengths.size());
   AttentionArgs args;
-  args.kv = {view(0), view(plane), shape.block_size, row.pool.bytes / block_bytes(shape)};
+  args.kv = {view(0, shape.head_dim), view(plane, shape.value_dim()), shape.block_size,
+             row.pool.bytes / block_bytes(shape)};
   args.batch = {
       {row.tables.data() + table * rows * row.stride, nullptr, row.row_offsets.data(), 0, rows},
       row.problem.lengths.data(),
@@ -53,7 +59,8 @@ Status make_plan(HostBatch& row) {
 void compare(const HostBatch& row, AttentionFigures& figures) {
   const AttentionProblem& problem = row.problem;
   const AttentionShape& shape = problem.shape;
-  const std::int64_t outputs = std::int64_t{shape.num_q_heads} * shape.head_dim;
+  const std::int64_t inputs = std::int64_t{shape.num_q_heads} * shape.head_dim;
+  const std::int64_t outputs = std::int64_t{shape.num_q_heads} * shape.value_dim();
   std::vector<std::pair<std::size_t, std::int32_t>> queries;
   std::vector<std::int64_t> costs;
   for (std::size_t r = 0; r < problem.lengths.size(); ++r) {
@@ -76,14 +83,14 @@ void compare(const HostBatch& row, AttentionFigures& figures) {
     one.batch.tables.row_offsets += r;
     one.batch.seq_lens = &length;
     one.batch.num_blocks += r;
-    one.q = row.q.data() + first * bytes_of(shape.dtype);
+    one.q = row.q.data() + (row.q_offsets[r] + query) * inputs * bytes_of(shape.dtype);
     one.num_q_heads = shape.num_q_heads;
     one.window_tokens = shape.window_tokens;
     one.soft_cap = shape.soft_cap;
     one.scale = all.scale;
     one.q_dtype = one.out_dtype = shape.dtype;
     kernels::reference::attention_paged_exact(one, exact.data());
-    const auto dims = static_cast<std::size_t>(shape.head_dim);
+    const auto dims = static_cast<std::size_t>(shape.value_dim());
     for (std::size_t d = 0; d < exact.size(); d += dims) {
       comparison.add_head(std::span(exact).subspan(d, dims), row.out.data(),
                           first + static_cast<std::int64_t>(d));

@@ -152,14 +152,17 @@ HostBatch HostMeter::make_row(const AttentionProblem& problem, const PoolPart& p
   limits.max_q_tokens = queries;
   limits.num_q_heads = shape.num_q_heads;
   limits.num_kv_heads = shape.num_kv_heads;
-  limits.head_dim_k = limits.head_dim_v = shape.head_dim;
+  limits.head_dim_k = shape.head_dim;
+  limits.head_dim_v = shape.value_dim();
   limits.num_threads = options_.num_threads;
   const Result<std::int64_t> bytes = attention_workspace_bytes(limits);
   require(bytes.status());
   const std::int64_t stride =
       num_blocks(shape, *std::max_element(problem.lengths.begin(), problem.lengths.end()));
-  const auto q_bytes = static_cast<std::size_t>(queries * shape.num_q_heads * shape.head_dim *
-                                                bytes_of(shape.dtype));
+  const auto element = static_cast<std::size_t>(bytes_of(shape.dtype));
+  const auto heads = static_cast<std::size_t>(queries * shape.num_q_heads);
+  const std::size_t q_bytes = heads * static_cast<std::size_t>(shape.head_dim) * element;
+  const std::size_t out_bytes = heads * static_cast<std::size_t>(shape.value_dim()) * element;
   HostBatch row{
       problem,
       rotation,
@@ -170,7 +173,7 @@ HostBatch HostMeter::make_row(const AttentionProblem& problem, const PoolPart& p
       {},
       q_offsets(problem),
       std::vector<std::byte>(q_bytes),
-      std::vector<std::byte>(q_bytes, std::byte{0xff}),
+      std::vector<std::byte>(out_bytes, std::byte{0xff}),
       limits,
       DeviceBuffer(host_, *bytes, MemoryPurpose::intermediate_buffers),
       {},

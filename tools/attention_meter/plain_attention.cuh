@@ -52,8 +52,8 @@ __device__ T combined(T mine, Combine combine) {
   return result;
 }
 
-/// `out` [number of pairs, head_dim], one pair a thread block. `Q` is the type of q; `T` that of K
-/// and V, scales 1. Every array of `p` is on the device; K and V have the same head_dim.
+/// `out` [number of pairs, head_dim of V], one pair a thread block. `Q` is the type of q; `T` that of K
+/// and V, scales 1. Every array of `p` is on the device.
 template <class Q, class T>
 __global__ void __launch_bounds__(kPlainThreads)
     plain_attention(AttentionArgs p, const PlainPair* pairs, float* scratch, double* out) {
@@ -90,12 +90,13 @@ __global__ void __launch_bounds__(kPlainThreads)
     sum += logits[token];
   }
   sum = combined(sum, [](double a, double b) { return a + b; });
-  for (int d = static_cast<int>(threadIdx.x); d < dims; d += kPlainThreads) {
+  const int value_dims = p.kv.value.head_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < value_dims; d += kPlainThreads) {
     double value = 0.0;
     for (int token = begin; token < end; ++token) {
       value += static_cast<double>(logits[token]) * element(p.kv.value, token, d);
     }
-    out[blockIdx.x * static_cast<std::int64_t>(dims) + d] = value / sum;
+    out[blockIdx.x * static_cast<std::int64_t>(value_dims) + d] = value / sum;
   }
 }
 

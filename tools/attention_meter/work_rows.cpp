@@ -190,6 +190,35 @@ std::vector<AttentionProblem> columns_rows() {
   return rows;
 }
 
+std::vector<AttentionProblem> latent_rows() {
+  constexpr std::int32_t kDim = 576;
+  std::vector<AttentionProblem> rows;
+  const auto add = [&](const std::string& name, std::size_t batch, std::int32_t tokens,
+                       std::int32_t context, std::int32_t heads) {
+    rows.push_back(batch_of(name, batch, tokens, context - tokens, {heads, 1, kDim}));
+    rows.back().shape.latent_value_dim = 512;
+  };
+  add("mla16-128x4k", 128, 1, 4096, 16);
+  add("mla16-128x8k", 128, 1, 8192, 16);
+  add("mla32-128x4k", 128, 1, 4096, 32);
+  add("mla16-128x4k-q2", 128, 2, 4096, 16);
+  add("mla16-32x4k", 32, 1, 4096, 16);
+  add("mla32-32x4k", 32, 1, 4096, 32);
+  add("mla16-1x32k", 1, 1, 32768, 16);
+  add("mla64-128x4k", 128, 1, 4096, 64);
+  add("mla32-128x4k-q2", 128, 2, 4096, 32);
+  add("mla16-128x4k-q4", 128, 4, 4096, 16);
+  add("mla128-128x4k", 128, 1, 4096, 128);
+  add("mla128-128x8k", 128, 1, 8192, 128);
+  add("mla64-128x4k-q2", 128, 2, 4096, 64);
+  add("mla128-128x4k-q4", 128, 4, 4096, 128);
+  add("mla16-64-skewed", 64, 1, 1, 16);
+  for (std::size_t row = 0; row < rows.back().lengths.size(); ++row) {
+    rows.back().lengths[row] = kRagged[row % kRagged.size()];
+  }
+  return rows;
+}
+
 std::vector<AttentionProblem> shared_prefix_rows() {
   return {shared("64x8k+1k", 64, 8192, 1024, 1), shared("256x2k+256", 256, 2048, 256, 1),
           shared("32x3k+1k-in-8", 32, 3072, 1024, 8)};

@@ -16,6 +16,8 @@ namespace kvarena::meter {
 std::vector<AttentionProblem> prefill_rows();
 /// Sequences with 9 query columns or more, and batches of many short sequences.
 std::vector<AttentionProblem> columns_rows();
+/// Decode and drafts over latents (MLA) of 576 elements: 16 to 128 query heads.
+std::vector<AttentionProblem> latent_rows();
 /// Batches whose sequences begin with the same blocks, beside attention that is not told so.
 std::vector<AttentionProblem> shared_prefix_rows();
 

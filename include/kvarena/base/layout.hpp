@@ -87,7 +87,7 @@ class KVARENA_EXPORT KvLayout {
   static Result<KvLayout> create(const UniformLayoutOptions& options);
   /// Makes a layout of any planes. This version has one group. Returns `unsupported` (num_groups)
   /// for more groups, `unsupported` for a retention other than full, and `unsupported` for chunked
-  /// tiles that do not fit: (tile_order) with the block size, (head_dim), (dtype) or (alias_of).
+  /// tiles that do not fit: (tile_order) with the block size, (head_dim) or (dtype).
   /// Returns invalid_argument for a value outside its range, for an alias that does not point to an
   /// earlier plane of the same shape, and for block bytes past 2^40. Returns exhausted
   /// (host_memory) when memory is out.

@@ -51,6 +51,14 @@ KVARENA_HOST_DEVICE constexpr std::int32_t chunked_bytes(std::int32_t row_bytes,
          ((token & 7) << shift) + (chunk << 4) + (byte & 15);
 }
 
+/// Returns the bytes of a token of a plane in chunked order. V that is the leading elements of K has
+/// the tokens of K.
+KVARENA_HOST_DEVICE constexpr std::int32_t chunked_row_bytes(const PlaneView& plane,
+                                                             std::int32_t element_bytes) noexcept {
+  return plane.token_stride > 0 ? static_cast<std::int32_t>(plane.token_stride)
+                                : plane.head_dim * element_bytes;
+}
+
 /// Returns the bytes from block 0 of `plane` to element (block, head, token, dim), in either tile
 /// order.
 KVARENA_HOST_DEVICE constexpr std::int64_t element_offset(const PlaneView& plane,
@@ -62,7 +70,7 @@ KVARENA_HOST_DEVICE constexpr std::int64_t element_offset(const PlaneView& plane
   if (plane.tile_order == TileOrder::rows) {
     return tile + token * plane.token_stride + std::int64_t{dim} * element_bytes;
   }
-  return tile + chunked_bytes(plane.head_dim * element_bytes, token, dim * element_bytes);
+  return tile + chunked_bytes(chunked_row_bytes(plane, element_bytes), token, dim * element_bytes);
 }
 
 }  // namespace kvarena

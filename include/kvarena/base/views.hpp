@@ -24,7 +24,7 @@ struct PlaneView {
   std::byte* base = nullptr;               ///< block 0 of this plane
   std::int64_t block_stride = 0;           ///< bytes
   std::int64_t head_stride = 0;            ///< bytes
-  std::int64_t token_stride = 0;           ///< bytes; rows order only
+  std::int64_t token_stride = 0;           ///< bytes; chunked order: of a token, 0: head_dim's
   std::int32_t num_heads = 0;              ///< KV heads
   std::int32_t head_dim = 0;               ///< elements
   DType dtype = DType::f16;                ///< element type

@@ -28,6 +28,21 @@ constexpr std::int32_t kWideColumns = 128;
 /// Bits of a tree mask.
 constexpr std::int32_t kMaxTreeTokens = 64;
 
+/// Whether V is the leading elements of K, as the kernel for latents takes them.
+bool is_latent(const KvLayerView& kv) noexcept {
+  return kv.key.head_dim == kernels::kLatentDim && kv.value.head_dim == kernels::kLatentValueDim &&
+         kv.key.num_heads == 1 && kv.value.base == kv.key.base &&
+         kv.value.token_stride == kernels::kLatentDim * bytes_of(kv.key.dtype);
+}
+
+/// Returns the most query columns of a row of latents where the launch shape is that of `columns`.
+std::int32_t latent_columns(std::int64_t columns) noexcept {
+  for (const std::int32_t most : {16, 32, 64}) {
+    if (columns <= most) return most;
+  }
+  return static_cast<std::int32_t>(kernels::kMaxLatentColumns);
+}
+
 /// Checks that the kernel for many query columns can serve all rows of a step where no other may:
 /// the others mask no draft trees and round differently.
 Status check_columns_rows(const AttentionShape& shape) noexcept {
@@ -92,13 +107,14 @@ kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t ro
 kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows,
                                       std::int32_t tokens, bool shares_prefixes) noexcept {
   const std::int32_t group = std::max(1, shape.num_q_heads / std::max(1, shape.kv.key.num_heads));
-  const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0;
+  const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0 && !is_latent(shape.kv);
   const std::int32_t sharers = shares ? std::min(rows, shape.max_shared_rows) : 0;
   const std::int32_t shared_rows = rows <= kernels::kMaxColumnsRows - sharers ? sharers : 0;
   const std::int32_t head_dim = shape.kv.key.head_dim;
   const bool is_wide = (shared_rows > 0 && kernels::has_wide_prefixes(head_dim)) ||
                        std::int64_t{tokens} * group > kNarrowColumns;
-  const std::int32_t most = (is_wide ? kWideColumns : kNarrowColumns) / group;
+  const std::int32_t most = is_latent(shape.kv) ? latent_columns(std::int64_t{tokens} * group) / group
+                                                : (is_wide ? kWideColumns : kNarrowColumns) / group;
   kernels::ColumnsLimits limits{.max_rows = rows,
                                 .q_len = std::clamp(most, 1, kMaxTreeTokens),
                                 .num_q_heads = shape.num_q_heads,
@@ -117,7 +133,8 @@ bool has_prompt_plan(const KvLayerView& kv) noexcept {
   const PlaneView& value = kv.value;
   const bool is_chunked =
       key.tile_order == TileOrder::chunked && value.tile_order == TileOrder::chunked;
-  return is_chunked && kv.block_size % kTileTokens == 0 && value.dtype == key.dtype &&
+  const bool is_dense = kernels::has_own_chunks(key) && kernels::has_own_chunks(value);
+  return is_chunked && is_dense && kv.block_size % kTileTokens == 0 && value.dtype == key.dtype &&
          value.head_dim == key.head_dim;
 }
 
@@ -129,7 +146,8 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
                           value.tile_order == TileOrder::chunked &&
                           kv.block_size % kTileTokens == 0;
   const std::int32_t dims[] = {64, 96, 128, 256};
-  return is_narrow && is_chunked && value.dtype == key.dtype && value.head_dim == key.head_dim &&
+  return is_narrow && is_chunked && kernels::has_own_chunks(key) &&
+         kernels::has_own_chunks(value) && value.dtype == key.dtype && value.head_dim == key.head_dim &&
          value.block_stride == key.block_stride && value.head_stride == key.head_stride &&
          std::find(std::begin(dims), std::end(dims), key.head_dim) != std::end(dims) &&
          num_q_heads <= std::int64_t{key.num_heads} * kernels::kMaxDecodeGroup &&
@@ -139,7 +157,12 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
 bool takes_columns(const AttentionShape& shape) noexcept {
   const PlaneView& key = shape.kv.key;
   const PlaneView& value = shape.kv.value;
-  return has_prompt_plan(shape.kv) && value.block_stride == key.block_stride &&
+  const bool has_order = is_latent(shape.kv)
+                             ? key.tile_order == TileOrder::chunked &&
+                                   shape.kv.block_size % kTileTokens == 0 &&
+                                   kernels::has_own_chunks(key)
+                             : has_prompt_plan(shape.kv);
+  return has_order && value.block_stride == key.block_stride &&
          value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
          shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
          kernels::check_columns_limits(columns_limits(shape, 1, 1, false)).code == StatusCode::ok;
@@ -168,7 +191,7 @@ std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept
   }
   if (!takes_columns(shape)) return decode;
   std::int64_t columns = 0;
-  for (const std::int32_t tokens : {1, kWideColumns}) {
+  for (const std::int32_t tokens : {1, 2, 4, 8, 16, 32, 64, kWideColumns}) {
     for (const bool shares : {false, true}) {
       const kernels::ColumnsLimits limits = columns_limits(shape, rows, tokens, shares);
       columns = std::max(columns, kernels::columns_workspace_bytes(limits));
@@ -197,7 +220,7 @@ std::int64_t shared_bytes(const AttentionShape& shape, std::int32_t rows) noexce
 Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_shape(shape); !s) return s;
   if (Status s = check_layer(shape.kv); !s) return s;
-  if (!has_prompt_plan(shape.kv)) return std::int64_t{0};
+  if (!has_prompt_plan(shape.kv) && !takes_columns(shape)) return std::int64_t{0};
   // With the same launch shape, more rows never need less memory. Fewer rows may have another
   // launch shape that needs more.
   const std::int64_t shaped = kShapedItems * shape.num_sms / shape.kv.key.num_heads + 1;

@@ -181,6 +181,10 @@ TEST(KvLayout, VMayAliasK) {
     EXPECT_EQ(layout.block_stride(1, order), layout.block_stride(0, order));
   }
   EXPECT_EQ(layout.token_stride(1), layout.token_stride(0)) << "V walks K's rows";
+  group.tile_order = TileOrder::chunked;
+  const KvLayout chunked = KvLayout::create(std::span(&group, 1)).value();
+  EXPECT_EQ(chunked.token_stride(1), 576 * 2) << "and its chunks";
+  group.tile_order = TileOrder::rows;
   for (const std::int32_t wrong : {1, 2, -2}) {
     group.planes[1].alias_of = wrong;
     EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().code, StatusCode::invalid_argument);

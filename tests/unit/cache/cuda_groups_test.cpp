@@ -119,6 +119,10 @@ std::vector<GpuCase> plain_cases() {
   all.push_back(gpu_case("Latent", {group(kFull, {{0}, {1}}, {.heads = 1, .dim = 96})}, bf16, 60));
   all.back().options.groups[0].group.value_in_key = true;
   all.back().options.groups[0].group.head_dim_v = 64;
+  all.push_back(
+      gpu_case("LatentOfMlaBf16", {group(kFull, {{0}, {1}}, {.heads = 1, .dim = 576})}, bf16, 60));
+  all.back().options.groups[0].group.value_in_key = true;
+  all.back().options.groups[0].group.head_dim_v = 512;
   for (GpuCase& its : all) its.options.steps_in_flight = 1 + static_cast<int>(its.name.size()) % 3;
   return all;
 }
@@ -168,7 +172,7 @@ std::vector<GpuCase> all_cases() {
   std::vector<GpuCase> all = plain_cases();
   for (GpuCase& its : split_cases()) all.push_back(std::move(its));
   for (const char* name :
-       {"FullAndWindowPlain", "FullAndWindowBf16", "Fp8", "Latent", "ChunksPlain"}) {
+       {"FullAndWindowPlain", "FullAndWindowBf16", "Fp8", "LatentOfMlaBf16", "ChunksPlain"}) {
     all.push_back(*std::ranges::find(all, name, &GpuCase::name));
     all.back().name = "Cached" + all.back().name;
     all.back().options.prefix_cache = true;

@@ -1,0 +1,68 @@
+// The launches of the latent kernel, as kinds of the columns kernel.
+
+#include "kernels/latent/latent.cuh"
+
+#include "kernels/common/load_kernel.h"
+
+namespace kvarena::kernels::columns {
+
+template <class T, int D, ColumnsKind kKind>
+cudaError_t launch_instance(const Launch& launch, bool overlap, cudaStream_t stream);
+template <class T, int D, ColumnsKind kKind>
+Status load_instance() noexcept;
+
+namespace {
+
+/// Launches the kernel, and behind it the one that combines the parts of cut items.
+template <class C>
+cudaError_t launch_latent(const Launch& launch, bool overlap, cudaStream_t stream) {
+  constexpr int kBytes = static_cast<int>(sizeof(latent::Shared<C>));
+  static_assert(kBytes <= 227 * 1024);
+  const auto kernel = latent::latent_kernel<C>;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = overlap ? 1 : 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(launch.workspace.blocks));
+  config.blockDim = dim3(C::kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, launch);
+  if (launched != cudaSuccess) return launched;
+  // The kernel before this one is ours, and it waits for the one in front of it.
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim = dim3(static_cast<unsigned>(launch.workspace.blocks));
+  config.blockDim = dim3(latent::kCombineThreads);
+  config.dynamicSmemBytes = 0;
+  return cudaLaunchKernelEx(&config, latent::combine_latents<C>, launch);
+}
+
+template <class C>
+Status load_latent() noexcept {
+  return load_kernels(latent::latent_kernel<C>, latent::combine_latents<C>);
+}
+
+}  // namespace
+
+#define KVARENA_LATENT(T, columns_, kind)                                                      \
+  template <>                                                                                  \
+  cudaError_t launch_instance<T, kLatentDim, ColumnsKind::kind>(const Launch& launch,          \
+                                                                bool overlap,                  \
+                                                                cudaStream_t stream) {         \
+    return launch_latent<latent::Config<T, columns_>>(launch, overlap, stream);                \
+  }                                                                                            \
+  template <>                                                                                  \
+  Status load_instance<T, kLatentDim, ColumnsKind::kind>() noexcept {                          \
+    return load_latent<latent::Config<T, columns_>>();                                         \
+  }
+KVARENA_LATENT(__nv_bfloat16, 16, latent_16)
+KVARENA_LATENT(__nv_bfloat16, 32, latent_32)
+KVARENA_LATENT(__nv_bfloat16, 64, latent_64)
+#undef KVARENA_LATENT
+
+}  // namespace kvarena::kernels::columns

@@ -1,0 +1,200 @@
+// Attention over latents on the GPU against the reference in double precision: ragged lengths and
+// query counts, permuted blocks, NaN in every slot that no token owns, -1 in every table entry that
+// no query token needs. Every case is run again over a spoiled workspace and other garbage in the
+// pool, for the same bits.
+
+#include "kernel/campaign.hpp"
+#include "kernel/columns_problem.hpp"
+#include "kernels/reference/element.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace kvarena::test {
+namespace {
+
+AttentionCase latent_case(std::int32_t heads, std::int32_t block_size, std::int32_t q_len) {
+  AttentionCase c;
+  c.num_kv_heads = 1;
+  c.group = heads;
+  c.head_dim_k = kernels::kLatentDim;
+  c.head_dim_v = kernels::kLatentValueDim;
+  c.value_aliases_key = true;
+  c.block_size = block_size;
+  c.tile_order = TileOrder::chunked;
+  c.seq_lens = {0, q_len, 15, 16, 17, 63, 64, 65, 128, 129, 700};
+  for (std::int32_t& length : c.seq_lens) {
+    if (length > 0) length = std::max(length, q_len);
+  }
+  c.q_counts.assign(c.seq_lens.size(), q_len);
+  return c;
+}
+
+class CudaLatent : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    int major = 0;
+    EXPECT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    if (major != 9) GTEST_SKIP() << "the kernel is for compute capability 9.0";
+  }
+  void expect_matches(const AttentionProblem& problem) {
+    const AttentionCase& c = problem.shape();
+    ColumnsOptions options;
+    if (c.seed % 7 == 3) options.num_sms = 5;
+    if (c.seed % 5 == 2) options.first_q = 3;
+    options.fixed_parts = c.seed % 4 == 1;
+    ColumnsProblem device(problem, stream_, options);
+    const AttentionOutput first = device.run();
+    expect_close(problem, first, "latents");
+    EXPECT_TRUE(same_bytes(device.pool().download(), problem.pool())) << "the pool is only read";
+    device.spoil_workspace();
+    device.pool().upload(problem.pool_with(Poison::infinity));
+    const AttentionOutput again = device.run(true);
+    EXPECT_TRUE(same_bytes(first.out, again.out)) << "same tokens, same bits; " << to_string(c);
+    EXPECT_EQ(first.lse, again.lse) << "same tokens, same bits; " << to_string(c);
+  }
+  void expect_all_match(const std::vector<AttentionCase>& cases) {
+    for_each_problem(cases, [&](const AttentionProblem& problem) { expect_matches(problem); });
+  }
+};
+
+TEST_F(CudaLatent, EveryNumberOfHeadsAndQueryTokens) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 0;
+  for (const std::int32_t heads : {1, 2, 8, 16, 20, 32, 64, 128}) {
+    for (const std::int32_t q_len : {1, 2, 3, 4, 7, 16, 64}) {
+      AttentionCase c = latent_case(heads, 16 << (seed % 4), q_len);
+      c.seed = ++seed;
+      c.has_sinks = seed % 3 == 0;
+      c.block_major = seed % 2 == 0;
+      if (heads * q_len > 2048) c.seq_lens.back() = 200;
+      if (is_picked(seed)) cases.push_back(c);
+    }
+  }
+  expect_all_match(cases);
+}
+
+TEST_F(CudaLatent, RowsHaveTheirOwnNumberOfQueryTokens) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 1000;
+  for (const std::int32_t heads : {4, 16, 64}) {
+    AttentionCase c = latent_case(heads, 32, 16);
+    c.seed = ++seed;
+    c.seq_lens = {40, 0, 300, 16, 0, 17, 129, 5, 64};
+    c.q_counts = {3, 4, 16, 16, 0, 0, 1, 5, 9};
+    cases.push_back(c);
+  }
+  expect_all_match(cases);
+}
+
+TEST_F(CudaLatent, LongAndManyRowsAreSplitAndCombined) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 2000;
+  for (const std::int32_t heads : {16, 32, 128}) {
+    AttentionCase c = latent_case(heads, 16, 2);
+    c.seed = ++seed;
+    c.seq_lens = {is_watched() ? 2000 : 20000};
+    c.q_counts = {2};
+    cases.push_back(c);
+    c.seed = ++seed;
+    c.seq_lens.assign(is_watched() ? 40 : 300, 60);
+    c.seq_lens[33] = is_watched() ? 1000 : 6000;
+    c.q_counts.assign(c.seq_lens.size(), 1);
+    cases.push_back(c);
+  }
+  expect_all_match(cases);
+}
+
+TEST_F(CudaLatent, DraftTrees) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 3000;
+  for (const std::int32_t q_len : {2, 9, 33, 63, 64}) {
+    AttentionCase c = latent_case(q_len > 16 ? 8 : 16, 16, q_len);
+    c.seed = ++seed;
+    c.has_tree = true;
+    c.has_sinks = seed % 3 == 0;
+    cases.push_back(c);
+  }
+  expect_all_match(cases);
+}
+
+// A column never gets what a token that it does not see holds, although others of the product do.
+TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
+  for (const std::int32_t heads : {16, 32, 64}) {
+    AttentionCase c = latent_case(heads, 16, 3);
+    c.seq_lens = {70, 130};
+    c.q_counts = {3, 3};
+    const AttentionProblem problem(c);
+    ColumnsProblem device(problem, stream_);
+    const AttentionOutput before = device.run();
+    // The last token of each row becomes NaN in V, and only the last query token sees it.
+    const AttentionArgs args = problem.args(nullptr, nullptr);
+    std::vector<std::byte> pool = problem.pool();
+    for (std::int32_t row = 0; row < 2; ++row) {
+      const std::int32_t token = c.seq_lens[static_cast<std::size_t>(row)] - 1;
+      const PlaneView& value = args.kv.value;
+      const std::int64_t at =
+          value.base - problem.pool().data() +
+          element_offset(value, 2, args.batch.tables.block(row, token / 16).value, 0, token % 16, 7);
+      const std::uint16_t nan = 0x7FC0;
+      std::memcpy(pool.data() + at, &nan, sizeof nan);
+    }
+    device.pool().upload(pool);
+    const AttentionOutput after = device.run();
+    const auto token_bytes = static_cast<std::size_t>(device.bytes_of_out());
+    for (std::size_t token = 0; token < 6; ++token) {
+      const auto begin = static_cast<std::ptrdiff_t>(token * token_bytes);
+      const auto end = begin + static_cast<std::ptrdiff_t>(token_bytes);
+      const std::vector<std::byte> was(before.out.begin() + begin, before.out.begin() + end);
+      const std::vector<std::byte> is(after.out.begin() + begin, after.out.begin() + end);
+      if (token % 3 == 2) {
+        EXPECT_FALSE(same_bytes(was, is)) << "query token " << token << " sees it";
+        continue;
+      }
+      for (std::size_t i = 0; i < was.size(); i += 2) {
+        const auto value = [&](const std::vector<std::byte>& all) {
+          return kernels::reference::load_element(all.data(), DType::bf16, static_cast<std::int64_t>(i / 2));
+        };
+        ASSERT_NEAR(value(was), value(is), 0.02) << "query token " << token << ", " << i / 2;
+      }
+    }
+  }
+}
+
+AttentionCase random_case(std::uint64_t seed) {
+  Dice dice(seed);
+  const std::int32_t heads = dice.one_of({1, 2, 4, 8, 12, 16, 20, 32, 40, 64, 128});
+  const std::int32_t q_len = dice.between(1, std::min(64, std::max(1, 256 / heads)));
+  AttentionCase c = latent_case(heads, 16 * dice.one_of({1, 2, 3, 4, 5, 8}), q_len);
+  c.seed = seed;
+  c.has_tree = dice.once_in(4);
+  c.has_sinks = dice.once_in(3);
+  c.block_major = dice.once_in(2);
+  const bool is_ragged = dice.once_in(3);
+  c.seq_lens.resize(static_cast<std::size_t>(dice.between(1, dice.once_in(8) ? 40 : 8)));
+  c.q_counts.clear();
+  for (std::int32_t& length : c.seq_lens) {
+    length = dice.length(c.block_size, dice.once_in(16) ? 5000 : 600);
+    if (length > 0) length = std::max(length, q_len);
+    c.q_counts.push_back(is_ragged ? dice.between(0, q_len) : q_len);
+  }
+  c.q_counts[0] = q_len;
+  return c;
+}
+
+TEST_F(CudaLatent, RandomShapes) {
+  std::vector<AttentionCase> cases;
+  for (int i = 0; i < rounds(200); ++i) {
+    cases.push_back(random_case(first_seed() * 100000 + static_cast<std::uint64_t>(i)));
+  }
+  expect_all_match(cases);
+}
+
+}  // namespace
+}  // namespace kvarena::test
