@@ -36,7 +36,7 @@ cudaError_t launch_latent(const Launch& launch, bool overlap, cudaStream_t strea
   if (launched != cudaSuccess) return launched;
   // The kernel before this one is ours, and it waits for the one in front of it.
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.gridDim = dim3(static_cast<unsigned>(launch.workspace.blocks));
+  config.gridDim = dim3(static_cast<unsigned>(2 * launch.workspace.blocks));
   config.blockDim = dim3(latent::kCombineThreads);
   config.dynamicSmemBytes = 0;
   return cudaLaunchKernelEx(&config, latent::combine_latents<C>, launch);
@@ -49,16 +49,15 @@ Status load_latent() noexcept {
 
 }  // namespace
 
-#define KVARENA_LATENT(T, columns_, kind)                                                      \
-  template <>                                                                                  \
-  cudaError_t launch_instance<T, kLatentDim, ColumnsKind::kind>(const Launch& launch,          \
-                                                                bool overlap,                  \
-                                                                cudaStream_t stream) {         \
-    return launch_latent<latent::Config<T, columns_>>(launch, overlap, stream);                \
-  }                                                                                            \
-  template <>                                                                                  \
-  Status load_instance<T, kLatentDim, ColumnsKind::kind>() noexcept {                          \
-    return load_latent<latent::Config<T, columns_>>();                                         \
+#define KVARENA_LATENT(T, columns_, kind)                                       \
+  template <>                                                                   \
+  cudaError_t launch_instance<T, kLatentDim, ColumnsKind::kind>(                \
+      const Launch& launch, bool overlap, cudaStream_t stream) {                \
+    return launch_latent<latent::Config<T, columns_>>(launch, overlap, stream); \
+  }                                                                             \
+  template <>                                                                   \
+  Status load_instance<T, kLatentDim, ColumnsKind::kind>() noexcept {           \
+    return load_latent<latent::Config<T, columns_>>();                          \
   }
 KVARENA_LATENT(__nv_bfloat16, 16, latent_16)
 KVARENA_LATENT(__nv_bfloat16, 32, latent_32)

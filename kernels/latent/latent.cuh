@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (thread == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       init_barrier(&shared.latents_full[i], 1);
-      init_barrier(&shared.latents_empty[i], 1 + kValueWarps);
+      for (Barrier& tile : shared.tile_empty[i]) init_barrier(&tile, 1 + kValueWarps);
     }
     for (int i = 0; i < C::kWeightBuffers; ++i) {
       init_barrier(&shared.weights_full[i], 128);
@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     give_registers<C::kProducerRegisters>();
     if (warp == 0) Producer<C>{launch, shared, thread % 32}.run(words);
   } else if (warp < 8) {
+    give_registers<C::kLogitsRegisters>();
     Logits<C>{launch, shared, warp - 4, thread % 32}.run(words);
   } else {
     take_registers<C::kValueRegisters>();

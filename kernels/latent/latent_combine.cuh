@@ -6,62 +6,76 @@
 /// all of them take for the latents. Included by latent.cuh.
 
 #include "kernels/columns/columns_combine.cuh"
+#include "kernels/common/grid_dependency.cuh"
 #include "kernels/latent/latent_config.cuh"
+
+#include <cub/block/block_scan.cuh>
 
 namespace kvarena::kernels::latent {
 
 inline constexpr int kCombineThreads = 256;
 inline constexpr int kCombineWarps = kCombineThreads / 32;
-/// Most parts whose outputs a warp loads at once.
-inline constexpr int kPartsAtOnce = 8;
+/// Loads of four dims that a lane has under way at once.
+inline constexpr int kLoadsAtOnce = 8;
+/// Slots that a thread looks at together, for cut items.
+inline constexpr int kSlotsOfThread = 4;
 
-/// The sum of some parts of a column: a lane has four neighbouring dims.
+/// The sum of some parts of a column: a lane has four neighbouring dims of each run of 128.
+template <int kRuns>
 struct PartSum {
   float maximum = -INFINITY;
   float sum = 0.0F;
-  float4 o = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+  float4 o[kRuns] = {};
 
   /// Adds a part, or another sum.
-  __device__ __forceinline__ void add(float its_maximum, float its_sum, const float4& its,
+  __device__ __forceinline__ void add(float its_maximum, float its_sum, const float4 (&its)[kRuns],
                                       float scale) {
     const float to = fmaxf(maximum, its_maximum);
     const float keep = maximum == -INFINITY ? 0.0F : exp2_fast((maximum - to) * scale);
     const float x = its_maximum == -INFINITY ? 0.0F : exp2_fast((its_maximum - to) * scale);
     maximum = to;
     sum = sum * keep + its_sum * x;
-    o.x = o.x * keep + its.x * x;
-    o.y = o.y * keep + its.y * x;
-    o.z = o.z * keep + its.z * x;
-    o.w = o.w * keep + its.w * x;
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      o[run].x = o[run].x * keep + its[run].x * x;
+      o[run].y = o[run].y * keep + its[run].y * x;
+      o[run].z = o[run].z * keep + its[run].z * x;
+      o[run].w = o[run].w * keep + its[run].w * x;
+    }
   }
 };
 
 /// Adds the parts first .. end - 1 of a column, in their order. `dim` is the lane's first.
-template <class C>
-__device__ __forceinline__ void add_parts(PartSum& result, const Launch& launch,
+template <class C, int kRuns>
+__device__ __forceinline__ void add_parts(PartSum<kRuns>& result, const Launch& launch,
                                           const ColumnsItem& item, int column, int dim, int first,
                                           int end, float scale) {
+  constexpr int kParts = kLoadsAtOnce / kRuns;
 #pragma unroll 1
-  for (int part = first; part < end; part += kPartsAtOnce) {
-    float2 max_sum[kPartsAtOnce];
-    float4 v[kPartsAtOnce];
+  for (int part = first; part < end; part += kParts) {
+    float2 max_sum[kParts];
+    float4 v[kParts][kRuns];
 #pragma unroll
-    for (int i = 0; i < kPartsAtOnce; ++i) {
+    for (int i = 0; i < kParts; ++i) {
       const std::int64_t row =
           std::int64_t{item.own_row} + min(part + i, end - 1) * C::kColumns + column;
       max_sum[i] = __ldcg(launch.max_sum() + row);
-      v[i] = __ldcg(reinterpret_cast<const float4*>(launch.outputs() + row * C::kDim + dim));
+#pragma unroll
+      for (int run = 0; run < kRuns; ++run) {
+        v[i][run] = __ldcg(
+            reinterpret_cast<const float4*>(launch.outputs() + row * C::kDim + dim + run * 128));
+      }
     }
 #pragma unroll
-    for (int i = 0; i < kPartsAtOnce; ++i) {
+    for (int i = 0; i < kParts; ++i) {
       if (part + i < end) result.add(max_sum[i].x, max_sum[i].y, v[i], scale);
     }
   }
 }
 
-/// Normalises and writes four dims of a column.
-template <class C>
-__device__ __forceinline__ void write_sum(const PartSum& result, const Launch& launch,
+/// Normalises and writes the dims of a column that a lane has.
+template <class C, int kRuns>
+__device__ __forceinline__ void write_sum(const PartSum<kRuns>& result, const Launch& launch,
                                           const ColumnsItem& item, int column, int dim,
                                           float scale) {
   using T = typename C::T;
@@ -72,70 +86,128 @@ __device__ __forceinline__ void write_sum(const PartSum& result, const Launch& l
   float sum = result.sum;
   if (sink != nullptr) sum = columns::with_sink<C>(sum, result.maximum, *sink, scale);
   const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
-  const float4& o = result.o;
-  *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + place.token * p.out_token_stride +
-                            (place.head * C::kDim + dim) * 2) =
-      make_uint2(columns::pack<T>(o.x * factor, o.y * factor),
-                 columns::pack<T>(o.z * factor, o.w * factor));
+#pragma unroll
+  for (int run = 0; run < kRuns; ++run) {
+    const float4& o = result.o[run];
+    *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + place.token * p.out_token_stride +
+                              (place.head * C::kDim + dim + run * 128) * 2) =
+        make_uint2(columns::pack<T>(o.x * factor, o.y * factor),
+                   columns::pack<T>(o.z * factor, o.w * factor));
+  }
   if (p.lse != nullptr && dim == 0) {
     p.lse[place.token * p.limits.num_q_heads + place.head] =
         columns::log_sum_exp<C>(sum, result.maximum, scale, sink);
   }
 }
 
-/// Combines the parts of all cut items, in an order that depends on their number alone. A thread
-/// block takes 128 dims of a column at a time where there are many parts, and each of its warps
-/// adds a run of them; else each warp takes 128 dims of a column.
+/// Cut items: of the slots that a thread block looks at together.
+struct CutItems {
+  int slot[kCombineThreads * kSlotsOfThread];
+  int parts[kCombineThreads * kSlotsOfThread];
+  int count;
+};
+
+/// Lists the cut items of the slots from `base` on. All threads call it.
+__device__ __forceinline__ void list_items(CutItems& items, const Launch& launch, int base) {
+  using Scan = cub::BlockScan<int, kCombineThreads>;
+  __shared__ typename Scan::TempStorage scratch;
+  int parts[kSlotsOfThread];
+  int found = 0;
+  const int first = base + static_cast<int>(threadIdx.x) * kSlotsOfThread;
+#pragma unroll
+  for (int i = 0; i < kSlotsOfThread; ++i) {
+    parts[i] = first + i < launch.workspace.max_slots ? __ldg(launch.counters() + first + i) : 0;
+    found += parts[i] > 0 ? 1 : 0;
+  }
+  int at = 0;
+  int all = 0;
+  Scan(scratch).ExclusiveSum(found, at, all);
+#pragma unroll
+  for (int i = 0; i < kSlotsOfThread; ++i) {
+    if (parts[i] == 0) continue;
+    items.slot[at] = first + i;
+    items.parts[at++] = parts[i];
+  }
+  if (threadIdx.x == 0) items.count = all;
+  __syncthreads();
+}
+
+/// Combines kRuns runs of dims of the columns of an item that has as many parts as fit the loads of
+/// a lane. `own` is this warp's turn among those of all items.
+template <class C, int kRuns>
+__device__ __forceinline__ void combine_few(const Launch& launch, const ColumnsItem& item,
+                                            int parts, int& own, float scale, int lane) {
+  constexpr int kUnits = C::kDim / 128 / kRuns;  // of a column
+  const int units = item.columns * kUnits;
+  for (; own < units; own += static_cast<int>(gridDim.x) * kCombineWarps) {
+    PartSum<kRuns> result;
+    const int dim = own % kUnits * (kRuns * 128) + lane * 4;
+    add_parts<C, kRuns>(result, launch, item, own / kUnits, dim, 0, parts, scale);
+    write_sum<C, kRuns>(result, launch, item, own / kUnits, dim, scale);
+  }
+  own -= units;
+}
+
+/// Combines the parts of all cut items, in an order that depends on their number alone. Where an
+/// item has many parts, a thread block takes 128 dims of a column at a time, and each of its warps
+/// adds a run of the parts; else each warp has dims of its own. The items are listed before the
+/// latent kernel has completed: the schedule, which wrote them, had completed before that began.
 template <class C>
 __global__ void __launch_bounds__(kCombineThreads, 2)
     combine_latents(const __grid_constant__ Launch launch) {
-  __shared__ PartSum sums[kCombineWarps][32];
+  __shared__ PartSum<1> sums[kCombineWarps][32];
+  __shared__ CutItems items;
   constexpr int kRuns = C::kDim / 128;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const float scale = launch.constants.logit_scale;
   const int blocks = static_cast<int>(gridDim.x);
   int turn = static_cast<int>(blockIdx.x);  // of this thread block among those with many parts
-  int own = static_cast<int>(blockIdx.x) * kCombineWarps + warp;
-  wait_for_previous_kernel();
-  let_next_kernel_begin();
-  for (int base = 0; base < launch.workspace.max_slots; base += 32) {
-    const int slot = base + lane;
-    const int count = slot < launch.workspace.max_slots ? __ldg(launch.counters() + slot) : 0;
-    for (unsigned listed = __ballot_sync(~0U, count > 0); listed != 0; listed &= listed - 1) {
-      const int bit = __ffs(static_cast<int>(listed)) - 1;
-      const int parts = __shfl_sync(~0U, count, bit);
-      const ColumnsItem item = columns::load_item(launch, base + bit);
-      const int units = item.columns * kRuns;
-      if (parts <= kPartsAtOnce) {
-        for (; own < units; own += blocks * kCombineWarps) {
-          PartSum result;
-          const int dim = own % kRuns * 128 + lane * 4;
-          add_parts<C>(result, launch, item, own / kRuns, dim, 0, parts, scale);
-          write_sum<C>(result, launch, item, own / kRuns, dim, scale);
-        }
-        own -= units;
+  int own = warp * blocks + static_cast<int>(blockIdx.x);
+  bool has_waited = false;
+  for (int base = 0; base < launch.workspace.max_slots; base += kCombineThreads * kSlotsOfThread) {
+    list_items(items, launch, base);
+    if (!has_waited) {
+      wait_for_previous_kernel();
+      let_next_kernel_begin();
+      has_waited = true;
+    }
+    for (int i = 0; i < items.count; ++i) {
+      const int parts = items.parts[i];
+      const ColumnsItem item = columns::load_item(launch, items.slot[i]);
+      if (parts <= kLoadsAtOnce / 4) {
+        combine_few<C, 4>(launch, item, parts, own, scale, lane);
         continue;
       }
+      if (parts <= kLoadsAtOnce / 2) {
+        combine_few<C, 2>(launch, item, parts, own, scale, lane);
+        continue;
+      }
+      if (parts <= kLoadsAtOnce) {
+        combine_few<C, 1>(launch, item, parts, own, scale, lane);
+        continue;
+      }
+      const int units = item.columns * kRuns;
       for (; turn < units; turn += blocks) {
         const int dim = turn % kRuns * 128 + lane * 4;
         const int first = warp * parts / kCombineWarps;
         const int end = (warp + 1) * parts / kCombineWarps;
-        PartSum result;
-        add_parts<C>(result, launch, item, turn / kRuns, dim, first, end, scale);
+        PartSum<1> result;
+        add_parts<C, 1>(result, launch, item, turn / kRuns, dim, first, end, scale);
         sums[warp][lane] = result;
         __syncthreads();
         if (warp == 0) {
           for (int w = 1; w < kCombineWarps; ++w) {
-            const PartSum& its = sums[w][lane];
+            const PartSum<1>& its = sums[w][lane];
             result.add(its.maximum, its.sum, its.o, scale);
           }
-          write_sum<C>(result, launch, item, turn / kRuns, dim, scale);
+          write_sum<C, 1>(result, launch, item, turn / kRuns, dim, scale);
         }
         __syncthreads();
       }
       turn -= units;
     }
+    __syncthreads();
   }
 }
 

@@ -6,8 +6,8 @@
 /// products have the tokens (or dims) as their 64 rows and the query columns as their columns, so
 /// 16 columns cost a fourth of 64.
 ///
-/// Warpgroup 0 has the producer warp, which copies latents. Warpgroup 1 computes logits and weights.
-/// Warpgroups 2 and 3 multiply the weights with half of the dims of V each.
+/// Warpgroup 0 has the producer warp, which copies latents. Warpgroup 1 computes logits and
+/// weights. Warpgroups 2 and 3 multiply the weights with half of the dims of V each.
 
 #include "kernels/columns/columns_config.cuh"
 
@@ -25,10 +25,10 @@ inline constexpr int kValueWarps = 8;
 template <class T_, int kColumns_>
 struct Config {
   using T = T_;
-  static constexpr int kColumns = kColumns_;       ///< query columns of a thread block
-  static constexpr int kDim = kLatentValueDim;     ///< of V and of outputs
-  static constexpr int kKeyDim = kLatentDim;       ///< of a latent
-  static constexpr int kTokens = 64;               ///< of a slab
+  static constexpr int kColumns = kColumns_;    ///< query columns of a thread block
+  static constexpr int kDim = kLatentValueDim;  ///< of V and of outputs
+  static constexpr int kKeyDim = kLatentDim;    ///< of a latent
+  static constexpr int kTokens = 64;            ///< of a slab
   static constexpr int kTiles = kTokens / kTileTokens;
   static constexpr int kStages = 2;
   static constexpr int kRowBytes = kKeyDim * 2;
@@ -47,7 +47,8 @@ struct Config {
   static constexpr int kWeightBytes = kTokens * kWeightRow;
   static constexpr int kWeightBuffers = kColumns == 64 ? 1 : 2;
   static constexpr int kSums = kColumns / 4;  ///< columns that a thread has a part of
-  static constexpr int kProducerRegisters = 24;
+  static constexpr int kProducerRegisters = 32;
+  static constexpr int kLogitsRegisters = 120;
   static constexpr int kValueRegisters = 176;
   // What columns_combine.cuh reads.
   static constexpr bool kCap = false;
@@ -73,7 +74,7 @@ struct alignas(1024) Shared {
   std::uint64_t path[C::kColumns];  ///< new tokens that a column sees
   int flags[C::kWeightBuffers];
   Barrier latents_full[C::kStages];
-  Barrier latents_empty[C::kStages];
+  Barrier tile_empty[C::kStages][C::kTiles];
   Barrier weights_full[C::kWeightBuffers];
   Barrier weights_empty[C::kWeightBuffers];
   Barrier result_full;

@@ -116,8 +116,8 @@ struct Logits {
     const int first = max(tokens, 0) * kOfRow;
 #pragma unroll 1
     for (int chunk = first + thread; chunk < C::kTokens * kOfRow; chunk += 128) {
-      *reinterpret_cast<uint4*>(latents + chunked_bytes(C::kRowBytes, chunk / kOfRow,
-                                                        chunk % kOfRow * kChunkBytes)) =
+      *reinterpret_cast<uint4*>(
+          latents + chunked_bytes(C::kRowBytes, chunk / kOfRow, chunk % kOfRow * kChunkBytes)) =
           make_uint4(0, 0, 0, 0);
     }
   }
@@ -159,6 +159,7 @@ struct Logits {
   __device__ __forceinline__ void raise(float* keep) {
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) {
+      load_later();
       float most = fmaxf(s[k / 2 * 4 + k % 2], s[k / 2 * 4 + 2 + k % 2]);
 #pragma unroll
       for (int d = 4; d < 32; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, d));
@@ -188,7 +189,7 @@ struct Logits {
     }
     grows = any_of_logits(grows);
     // All threads have read the latents.
-    if (thread == 0) arrive(&shared.latents_empty[stage]);
+    if (thread < C::kTiles) arrive(&shared.tile_empty[stage][thread]);
     const int buffer = slab % C::kWeightBuffers;
     if (grows) {
       wait(&shared.weights_empty[buffer], ((slab / C::kWeightBuffers) & 1) ^ 1);
@@ -245,6 +246,7 @@ struct Logits {
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) {
+      load_later();
 #pragma unroll
       for (int d = 4; d < 32; d *= 2) sum[k] += __shfl_xor_sync(~0U, sum[k], d);
     }

@@ -47,18 +47,25 @@ struct Producer {
                                        std::uint64_t hint) {
     const int stage = slab % C::kStages;
     const int token = segment.first_token + (at * C::kTiles + lane) * kTileTokens;
-    wait(&shared.latents_empty[stage], ((slab / C::kStages) & 1) ^ 1);
     const bool has_tokens = lane < C::kTiles && token < segment.seq_len;
     const int count = __popc(__ballot_sync(~0U, has_tokens));
-    if (lane == 0) arrive_and_expect(&shared.latents_full[stage], count * C::kTileBytes);
-    __syncwarp();
-    if (!has_tokens) return;
     const int tile = token / kTileTokens;
     const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
     const char* const from = static_cast<const char*>(launch.params.key) +
                              block * launch.params.block_stride + within * C::kTileBytes;
-    copy_bulk(shared_address(shared.latents[stage]) + lane * C::kTileBytes, from, C::kTileBytes,
-              &shared.latents_full[stage], hint);
+    // Tiles are given back one after another.
+#pragma unroll 1
+    for (int i = 0; i < C::kTiles; ++i) {
+      wait(&shared.tile_empty[stage][i], ((slab / C::kStages) & 1) ^ 1);
+      if (i == 0 && lane == 0) {
+        arrive_and_expect(&shared.latents_full[stage], count * C::kTileBytes);
+      }
+      __syncwarp();
+      if (lane == i && has_tokens) {
+        copy_bulk(shared_address(shared.latents[stage]) + lane * C::kTileBytes, from, C::kTileBytes,
+                  &shared.latents_full[stage], hint);
+      }
+    }
   }
 
   /// Copies all segments of the thread block. The entries of the next slabs are loaded while the
@@ -72,8 +79,8 @@ struct Producer {
       const bool has_next = segment.next >= 0;
       int after_next = 0;
       // The latents of a row with several column groups are read again.
-      const std::uint64_t hint = segment.columns > C::kColumns ? columns::evict_normal_hint()
-                                                               : evict_first_hint();
+      const std::uint64_t hint =
+          segment.columns > C::kColumns ? columns::evict_normal_hint() : evict_first_hint();
       for (int first = 0; first < slabs; first += kSlabsAhead) {
         int ahead = 0;
         if (first + kSlabsAhead < slabs) {

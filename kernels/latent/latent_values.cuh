@@ -2,15 +2,16 @@
 
 /// @file
 /// The warpgroups of values of the latent kernel. Each multiplies the weights of a slab with 256
-/// dims of V: four products of 64 dims, whose columns are the query columns. Included by latent.cuh.
+/// dims of V: four products of 64 dims, whose columns are the query columns. Included by
+/// latent.cuh.
 
 #include "kernels/columns/columns_combine.cuh"
 #include "kernels/latent/latent_config.cuh"
 
 namespace kvarena::kernels::latent {
 
-/// Exchanges rows and columns of an 8 x 8 matrix of 16-bit elements in a warp: lane l has elements 2
-/// (l % 4) and 2 (l % 4) + 1 of row l / 4.
+/// Exchanges rows and columns of an 8 x 8 matrix of 16-bit elements in a warp: lane l has elements
+/// 2 (l % 4) and 2 (l % 4) + 1 of row l / 4.
 __device__ __forceinline__ std::uint32_t transpose_matrix(std::uint32_t word) {
   std::uint32_t turned;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(word));
@@ -63,9 +64,8 @@ struct Values {
     const std::uint32_t values = operand_base(shared_address(shared.latents[0]), C::kAtomBytes) +
                                  stage * (C::kSlabBytes >> 4) +
                                  (warp / 4 * (256 * 2 / kPieceBytes) * C::kAtomBytes >> 4);
-    const std::uint32_t weights =
-        operand_base(shared_address(shared.weights[0]), C::kWeightAtom) +
-        buffer * (C::kWeightBytes >> 4);
+    const std::uint32_t weights = operand_base(shared_address(shared.weights[0]), C::kWeightAtom) +
+                                  buffer * (C::kWeightBytes >> 4);
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) fence_registers(o[run]);
     fence_products();
@@ -79,9 +79,18 @@ struct Values {
         Wgmma<T, C::kColumns>::ss_mn(
             o[run], operand_at<C::kGroupBytes, Swizzle::bytes_64>(values, step), b, 1);
       }
+      commit_products();
     }
-    commit_products();
+    // Each tile is given back as soon as it has been multiplied.
+    static_assert(C::kTiles == 4);
+    wait_products<3>();
+    release(&shared.tile_empty[stage][0]);
+    wait_products<2>();
+    release(&shared.tile_empty[stage][1]);
+    wait_products<1>();
+    release(&shared.tile_empty[stage][2]);
     wait_products<0>();
+    release(&shared.tile_empty[stage][3]);
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) fence_registers(o[run]);
   }
@@ -127,15 +136,15 @@ struct Values {
     const int stage = slab % C::kStages;
     wait(&shared.latents_full[stage], (slab / C::kStages) & 1);
     wait(&shared.weights_full[buffer], (slab / C::kWeightBuffers) & 1);
-    const int flags = __shfl_sync(~0U, shared.flags[buffer], 0);
+    const int flags = __shfl_sync(~0U, lane == 0 ? shared.flags[buffer] : 0, 0);
     if ((flags & kRescale) != 0) rescale(shared.keep[buffer]);
     if ((flags & kApart) != 0) {
       weigh_apart(shared.latents[stage], shared.weights[buffer]);
+      for (Barrier& tile : shared.tile_empty[stage]) release(&tile);
     } else {
       multiply(stage, buffer);
     }
     release(&shared.weights_empty[buffer]);
-    if (lane == 0) arrive(&shared.latents_empty[stage]);
     ++slab;
   }
 
@@ -169,8 +178,8 @@ struct Values {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const float* const from = o[run] + n * 4 + 2 * h;
-          const std::uint32_t word = transpose_matrix(
-              columns::pack<T>(from[0] * factor[0], from[1] * factor[1]));
+          const std::uint32_t word =
+              transpose_matrix(columns::pack<T>(from[0] * factor[0], from[1] * factor[1]));
           if (is_in) *reinterpret_cast<std::uint32_t*>(to + (run * 64 + h * 8) * 2) = word;
         }
       }
@@ -178,8 +187,7 @@ struct Values {
     const int thread = warp * 32 + lane;
     const int column = first + thread;
     if (p.lse == nullptr || thread >= C::kColumns || column >= segment.columns) return;
-    const columns::Place place =
-        columns::place_of(launch, segment.q_begin, segment.head, column);
+    const columns::Place place = columns::place_of(launch, segment.q_begin, segment.head, column);
     const float* const sink = p.sinks != nullptr ? p.sinks + place.head : nullptr;
     float sum = shared.sum[thread];
     const float maximum = shared.maximum[thread];
@@ -200,13 +208,13 @@ struct Values {
     for (int k = 0; k < C::kSums; ++k) {
       load_later();
       if (column_of(k) >= count) continue;
-      float* const to =
-          launch.outputs() + (std::int64_t{segment.partial} + column_of(k)) * C::kDim;
+      float* const to = launch.outputs() +
+                        (std::int64_t{segment.partial} + column_of(k)) * C::kDim + dim_of(0, 0);
 #pragma unroll
       for (int run = 0; run < kRuns; ++run) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          __stcg(to + dim_of(run, h), o[run][k / 2 * 4 + 2 * h + k % 2]);
+          __stcg(to + run * 64 + h * 8, o[run][k / 2 * 4 + 2 * h + k % 2]);
         }
       }
     }
