@@ -1490,7 +1490,7 @@ typedef struct kvarena_plane {
   void* base;                  ///< block 0
   int64_t block_stride_bytes;  ///< from one block to the next
   int64_t head_stride_bytes;   ///< from one head to the next
-  int64_t token_stride_bytes;  ///< from one token to the next; rows order only
+  int64_t token_stride_bytes;  ///< from one token to the next; chunked order: 0 is head_dim's
   int64_t num_blocks;          ///< blocks in the pool
   int32_t num_heads;           ///< KV heads
   int32_t head_dim;            ///< elements

@@ -13,6 +13,11 @@
 /// The thread block whose part of an item arrives last combines its parts, always in their order.
 /// No thread block waits for another. The same inputs give the same bits. With fixed parts, the
 /// bits of a row do not depend on the other rows of the batch.
+///
+/// With head_dim kLatentDim it serves latents (MLA): `value` equals `key`, V is the leading
+/// kLatentValueDim elements of K, rows have any number of query columns up to kMaxLatentColumns,
+/// and there is no window, soft cap or shared prefix. A launch is then two kernels: the second one
+/// combines the parts of cut items.
 
 #include "kernels/columns/columns_limits.h"
 #include "kernels/params.h"
@@ -56,7 +61,7 @@ struct ColumnsScheduleParams {
 struct ColumnsParams {
   ColumnsLimits limits;          ///< as scheduled
   const void* q = nullptr;       ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
-  void* out = nullptr;           ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
+  void* out = nullptr;           ///< [total_q, num_q_heads, value dim] dtype, 16-byte aligned
   float* lse = nullptr;          ///< [total_q, num_q_heads] log-sum-exp, natural logarithm; or null
   const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or null
   const std::uint64_t* tree_mask =

@@ -88,8 +88,7 @@ __device__ int even_run(const Context& c, int run) {
 __device__ int cost_of(const Context& c, int block, int blocks) {
   // The time to write and combine a part is that of 320 tokens with head_dim 128, about 5 us.
   // Parts of latents are larger, and a kernel of their own combines them: about 8 us.
-  const int part_cost =
-      is_latent(c) ? 4 : 320 * 128 / (c.shape.slab_tokens * c.p.limits.head_dim);
+  const int part_cost = is_latent(c) ? 4 : 320 * 128 / (c.shape.slab_tokens * c.p.limits.head_dim);
   const int first = even_bound(c, block, blocks);
   const int units = even_bound(c, block + 1, blocks) - first;
   int cost = units;

@@ -74,6 +74,7 @@ __device__ inline void write_item(const Context& c, const Part& part, int index,
   if (is_latent(c)) {
     reinterpret_cast<int*>(static_cast<char*>(c.p.workspace) + c.w.counters)[index] =
         item.own_parts;
+    atomicAdd(reinterpret_cast<int*>(static_cast<char*>(c.p.workspace) + c.w.members), 1);
   }
 }
 

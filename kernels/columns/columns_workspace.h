@@ -31,9 +31,9 @@ inline constexpr std::int32_t kFixedPartTokens = 2048;
 
 /// The kinds of instances of a head_dim.
 enum class ColumnsKind : std::uint8_t {
-  narrow,  ///< two thread blocks of 64 columns a multiprocessor
-  shared,  ///< as narrow, for rows with prefixes; head_dim is at most 128
-  wide,    ///< one thread block of 128 columns; for rows with prefixes too
+  narrow,     ///< two thread blocks of 64 columns a multiprocessor
+  shared,     ///< as narrow, for rows with prefixes; head_dim is at most 128
+  wide,       ///< one thread block of 128 columns; for rows with prefixes too
   latent_16,  ///< latents: one thread block of 16 columns
   latent_32,  ///< of 32
   latent_64,  ///< of 64
@@ -138,7 +138,7 @@ static_assert(sizeof(ColumnsItem) == 32);
 struct ColumnsWorkspace {
   std::int64_t counters;     ///< int32 [max_slots] parts arrived; the schedule zeroes them. Of
                              ///< latents: parts of the cut item that has its first slot here
-  std::int64_t members;      ///< int32 number of items of rows with a prefix
+  std::int64_t members;      ///< int32 number of items of rows with a prefix; of latents: cut items
   std::int64_t items;        ///< ColumnsItem [max_items]; of a cut item: at its first slot
   std::int64_t max_sum;      ///< float2 [max_partials] running maximum and sum
   std::int64_t outputs;      ///< float [max_partials, value dim] unnormalised outputs

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   auto& shared = *reinterpret_cast<Shared<C>*>(memory);
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
+  const int words = columns::load_words(launch, static_cast<int>(blockIdx.x), thread % 32);
   if (thread == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       init_barrier(&shared.latents_full[i], 1);
@@ -38,7 +39,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  const int words = columns::load_words(launch, static_cast<int>(blockIdx.x), thread % 32);
   if (warp < 4) {
     give_registers<C::kProducerRegisters>();
     if (warp == 0) Producer<C>{launch, shared, thread % 32}.run(words);

@@ -100,115 +100,156 @@ __device__ __forceinline__ void write_sum(const PartSum<kRuns>& result, const La
   }
 }
 
-/// Cut items: of the slots that a thread block looks at together.
+/// Cut items of the slots that a thread block looks at together.
 struct CutItems {
-  int slot[kCombineThreads * kSlotsOfThread];
-  int parts[kCombineThreads * kSlotsOfThread];
+  static constexpr int kMost = kCombineThreads * kSlotsOfThread;
+  int slot[kMost];
+  int parts[kMost];
+  int first_few[kMost + 1];   ///< units of the items before, where a warp has a unit
+  int first_many[kMost + 1];  ///< and where a thread block has one
   int count;
+
+  /// Returns the item that has unit `unit` of those that `first` numbers.
+  __device__ __forceinline__ int find(const int* first, int unit) const {
+    int low = 0;
+    int high = count;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first[middle] <= unit ? low : high) = middle;
+    }
+    return low;
+  }
 };
 
+/// Returns the runs of 128 dims that a warp has of a column of `parts` parts; 0: a thread block has
+/// one run.
+__device__ __forceinline__ int runs_at_once(int parts) {
+  if (parts > kLoadsAtOnce) return 0;
+  return parts > kLoadsAtOnce / 2 ? 1 : parts > kLoadsAtOnce / 4 ? 2 : 4;
+}
+
 /// Lists the cut items of the slots from `base` on. All threads call it.
+template <class C>
 __device__ __forceinline__ void list_items(CutItems& items, const Launch& launch, int base) {
-  using Scan = cub::BlockScan<int, kCombineThreads>;
+  using Scan = cub::BlockScan<unsigned long long, kCombineThreads>;
+  constexpr int kRuns = C::kDim / 128;
   __shared__ typename Scan::TempStorage scratch;
-  int parts[kSlotsOfThread];
-  int found = 0;
   const int first = base + static_cast<int>(threadIdx.x) * kSlotsOfThread;
+  int parts[kSlotsOfThread];
+  // Items, units of warps and units of thread blocks, in one number: at most 2^10, 2^18 and 2^18.
+  unsigned long long before[kSlotsOfThread];
 #pragma unroll
   for (int i = 0; i < kSlotsOfThread; ++i) {
     parts[i] = first + i < launch.workspace.max_slots ? __ldg(launch.counters() + first + i) : 0;
-    found += parts[i] > 0 ? 1 : 0;
   }
-  int at = 0;
-  int all = 0;
-  Scan(scratch).ExclusiveSum(found, at, all);
+#pragma unroll
+  for (int i = 0; i < kSlotsOfThread; ++i) {
+    const int columns = parts[i] > 0 ? __ldg(&launch.items()[first + i].columns) : 0;
+    const int runs = runs_at_once(parts[i]);
+    const int units = runs > 0 ? columns * (kRuns / max(runs, 1)) : columns * kRuns;
+    before[i] = static_cast<unsigned long long>(units) << (runs > 0 ? 16 : 40);
+    before[i] += parts[i] > 0 ? 1 : 0;
+  }
+  unsigned long long all = 0;
+  Scan(scratch).ExclusiveSum(before, before, all);
 #pragma unroll
   for (int i = 0; i < kSlotsOfThread; ++i) {
     if (parts[i] == 0) continue;
+    const auto at = static_cast<int>(before[i] & 0xFFFF);
     items.slot[at] = first + i;
-    items.parts[at++] = parts[i];
+    items.parts[at] = parts[i];
+    items.first_few[at] = static_cast<int>(before[i] >> 16 & 0xFFFFFF);
+    items.first_many[at] = static_cast<int>(before[i] >> 40);
   }
-  if (threadIdx.x == 0) items.count = all;
+  if (threadIdx.x == 0) {
+    items.count = static_cast<int>(all & 0xFFFF);
+    items.first_few[items.count] = static_cast<int>(all >> 16 & 0xFFFFFF);
+    items.first_many[items.count] = static_cast<int>(all >> 40);
+  }
   __syncthreads();
 }
 
-/// Combines kRuns runs of dims of the columns of an item that has as many parts as fit the loads of
-/// a lane. `own` is this warp's turn among those of all items.
+/// Combines kRuns runs of dims of a column, which is unit `unit` of an item.
 template <class C, int kRuns>
 __device__ __forceinline__ void combine_few(const Launch& launch, const ColumnsItem& item,
-                                            int parts, int& own, float scale, int lane) {
+                                            int parts, int unit, float scale, int lane) {
   constexpr int kUnits = C::kDim / 128 / kRuns;  // of a column
-  const int units = item.columns * kUnits;
-  for (; own < units; own += static_cast<int>(gridDim.x) * kCombineWarps) {
-    PartSum<kRuns> result;
-    const int dim = own % kUnits * (kRuns * 128) + lane * 4;
-    add_parts<C, kRuns>(result, launch, item, own / kUnits, dim, 0, parts, scale);
-    write_sum<C, kRuns>(result, launch, item, own / kUnits, dim, scale);
+  PartSum<kRuns> result;
+  const int dim = unit % kUnits * (kRuns * 128) + lane * 4;
+  add_parts<C, kRuns>(result, launch, item, unit / kUnits, dim, 0, parts, scale);
+  write_sum<C, kRuns>(result, launch, item, unit / kUnits, dim, scale);
+}
+
+/// Combines a run of dims of a column, which is unit `unit` of an item: each warp adds some parts.
+template <class C>
+__device__ __forceinline__ void combine_many(PartSum<1> (&sums)[kCombineWarps][32],
+                                             const Launch& launch, const ColumnsItem& item,
+                                             int parts, int unit, float scale) {
+  constexpr int kRuns = C::kDim / 128;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int dim = unit % kRuns * 128 + lane * 4;
+  PartSum<1> result;
+  add_parts<C, 1>(result, launch, item, unit / kRuns, dim, warp * parts / kCombineWarps,
+                  (warp + 1) * parts / kCombineWarps, scale);
+  sums[warp][lane] = result;
+  __syncthreads();
+  if (warp == 0) {
+    for (int w = 1; w < kCombineWarps; ++w) {
+      const PartSum<1>& its = sums[w][lane];
+      result.add(its.maximum, its.sum, its.o, scale);
+    }
+    write_sum<C, 1>(result, launch, item, unit / kRuns, dim, scale);
   }
-  own -= units;
+  __syncthreads();
 }
 
 /// Combines the parts of all cut items, in an order that depends on their number alone. Where an
 /// item has many parts, a thread block takes 128 dims of a column at a time, and each of its warps
-/// adds a run of the parts; else each warp has dims of its own. The items are listed before the
-/// latent kernel has completed: the schedule, which wrote them, had completed before that began.
+/// adds some parts; else each warp has dims of its own. The items are listed before the latent
+/// kernel has completed: the schedule, which wrote them, had completed before that began.
 template <class C>
 __global__ void __launch_bounds__(kCombineThreads, 2)
     combine_latents(const __grid_constant__ Launch launch) {
   __shared__ PartSum<1> sums[kCombineWarps][32];
   __shared__ CutItems items;
-  constexpr int kRuns = C::kDim / 128;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const float scale = launch.constants.logit_scale;
   const int blocks = static_cast<int>(gridDim.x);
-  int turn = static_cast<int>(blockIdx.x);  // of this thread block among those with many parts
-  int own = warp * blocks + static_cast<int>(blockIdx.x);
+  const int cut = __ldg(reinterpret_cast<const int*>(launch.at(launch.workspace.members)));
   bool has_waited = false;
-  for (int base = 0; base < launch.workspace.max_slots; base += kCombineThreads * kSlotsOfThread) {
-    list_items(items, launch, base);
+  for (int base = 0; base < launch.workspace.max_slots && cut > 0; base += CutItems::kMost) {
+    list_items<C>(items, launch, base);
     if (!has_waited) {
       wait_for_previous_kernel();
       let_next_kernel_begin();
       has_waited = true;
     }
-    for (int i = 0; i < items.count; ++i) {
+    const int few = items.first_few[items.count];
+    for (int at = warp * blocks + static_cast<int>(blockIdx.x); at < few;
+         at += blocks * kCombineWarps) {
+      const int i = items.find(items.first_few, at);
       const int parts = items.parts[i];
+      const int unit = at - items.first_few[i];
       const ColumnsItem item = columns::load_item(launch, items.slot[i]);
-      if (parts <= kLoadsAtOnce / 4) {
-        combine_few<C, 4>(launch, item, parts, own, scale, lane);
-        continue;
+      switch (runs_at_once(parts)) {
+        case 4: combine_few<C, 4>(launch, item, parts, unit, scale, lane); break;
+        case 2: combine_few<C, 2>(launch, item, parts, unit, scale, lane); break;
+        default: combine_few<C, 1>(launch, item, parts, unit, scale, lane); break;
       }
-      if (parts <= kLoadsAtOnce / 2) {
-        combine_few<C, 2>(launch, item, parts, own, scale, lane);
-        continue;
-      }
-      if (parts <= kLoadsAtOnce) {
-        combine_few<C, 1>(launch, item, parts, own, scale, lane);
-        continue;
-      }
-      const int units = item.columns * kRuns;
-      for (; turn < units; turn += blocks) {
-        const int dim = turn % kRuns * 128 + lane * 4;
-        const int first = warp * parts / kCombineWarps;
-        const int end = (warp + 1) * parts / kCombineWarps;
-        PartSum<1> result;
-        add_parts<C, 1>(result, launch, item, turn / kRuns, dim, first, end, scale);
-        sums[warp][lane] = result;
-        __syncthreads();
-        if (warp == 0) {
-          for (int w = 1; w < kCombineWarps; ++w) {
-            const PartSum<1>& its = sums[w][lane];
-            result.add(its.maximum, its.sum, its.o, scale);
-          }
-          write_sum<C, 1>(result, launch, item, turn / kRuns, dim, scale);
-        }
-        __syncthreads();
-      }
-      turn -= units;
+    }
+    const int many = items.first_many[items.count];
+    for (int at = static_cast<int>(blockIdx.x); at < many; at += blocks) {
+      const int i = items.find(items.first_many, at);
+      const ColumnsItem item = columns::load_item(launch, items.slot[i]);
+      combine_many<C>(sums, launch, item, items.parts[i], at - items.first_many[i], scale);
     }
     __syncthreads();
   }
+  if (has_waited) return;
+  wait_for_previous_kernel();
+  let_next_kernel_begin();
 }
 
 }  // namespace kvarena::kernels::latent

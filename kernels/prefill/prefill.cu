@@ -75,8 +75,8 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
                         (a.batch.num_rows <= kRowsWithoutPlan || p.plan != nullptr);
   const bool has_order = key.tile_order == TileOrder::chunked &&
                          value.tile_order == TileOrder::chunked && has_own_chunks(key) &&
-                         has_own_chunks(value) &&
-                         a.kv.block_size % kTileTokens == 0 && a.batch.tables.pages == nullptr;
+                         has_own_chunks(value) && a.kv.block_size % kTileTokens == 0 &&
+                         a.batch.tables.pages == nullptr;
   const bool has_pieces = has_vectors(key) && has_vectors(value) && is_aligned(a.q, kChunkBytes) &&
                           is_aligned(a.out, kChunkBytes) &&
                           (a.q_stride() | a.out_stride()) % kChunkBytes == 0;

@@ -141,7 +141,8 @@ TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
       const PlaneView& value = args.kv.value;
       const std::int64_t at =
           value.base - problem.pool().data() +
-          element_offset(value, 2, args.batch.tables.block(row, token / 16).value, 0, token % 16, 7);
+          element_offset(value, 2, args.batch.tables.block(row, token / 16).value, 0, token % 16,
+                         7);
       const std::uint16_t nan = 0x7FC0;
       std::memcpy(pool.data() + at, &nan, sizeof nan);
     }
@@ -159,7 +160,8 @@ TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
       }
       for (std::size_t i = 0; i < was.size(); i += 2) {
         const auto value = [&](const std::vector<std::byte>& all) {
-          return kernels::reference::load_element(all.data(), DType::bf16, static_cast<std::int64_t>(i / 2));
+          return kernels::reference::load_element(all.data(), DType::bf16,
+                                                  static_cast<std::int64_t>(i / 2));
         };
         ASSERT_NEAR(value(was), value(is), 0.02) << "query token " << token << ", " << i / 2;
       }

@@ -201,8 +201,8 @@ void AttentionBenchOptions::declare_known_rows(CLI::App& command) {
     names_ = list_elements("--row", texts);
   };
   command
-      .add_option_function<std::vector<std::string>>(
-          "--row", take, "Only these rows of --prefill, --columns, --latents and --shared-prefix, by name")
+      .add_option_function<std::vector<std::string>>("--row", take,
+                                                     "Only these of the known rows, by name")
       ->type_name("NAME[,NAME...]");
 }
 
@@ -292,16 +292,14 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
     names.push_back(row.name);
     row.shape.block_size = shape_.block_size;
     for (AttentionProblem& other : row.beside) other.shape.block_size = shape_.block_size;
-    std::erase(unknown, row.name);
-    const bool is_named = std::find(names_.begin(), names_.end(), row.name) != names_.end();
-    if (!names_.empty() && !is_named) continue;
+    if (std::erase(unknown, row.name) == 0 && !names_.empty()) continue;
     if (batch_invariant_) row = meter::batch_invariant(std::move(row));
     result.problems.push_back(std::move(row));
   }
   if (unknown.empty()) return result;
   console.error(fmt::format("--row {}: none of the rows has this name", printable(unknown.front())),
                 all.empty() ? "rows of --prefill, --columns, --latents or --shared-prefix"
-                            : fmt::format("{}", fmt::join(names, ", ")),
+                            : fmt::to_string(fmt::join(names, ", ")),
                 all.empty() ? "add one of these options" : "choose from these names");
   return {ExitCode::usage, {}};
 }
@@ -322,7 +320,8 @@ std::vector<AttentionProblem> AttentionBenchOptions::uniform_rows(
 }
 
 ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
-  if (prefill_ || columns_ || latents_ || shared_prefix_ || !names_.empty()) return known_rows(console);
+  if (prefill_ || columns_ || latents_ || shared_prefix_ || !names_.empty())
+    return known_rows(console);
   ChosenProblems result;
   if (!preset_.empty() && !has_lengths()) result.problems = rows_of_presets();
   if (!lengths_path_.empty()) {

@@ -30,6 +30,7 @@ Examples:
   kvarena bench attention --device cpu --dtype f16 --json -
   kvarena bench attention --prefill                        prompts
   kvarena bench attention --columns --shared-prefix        drafts, wide groups, shared blocks
+  kvarena bench attention --latents                        latents (MLA)
   kvarena bench attention --prefill --row 1x8k,fp8-1x8k    two rows of these
   kvarena bench attention --batch 4 --q-len 2048 --cached 6k four chunks behind cached tokens
   kvarena bench attention --preset all --peers             what public kernels take

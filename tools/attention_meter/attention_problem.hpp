@@ -18,11 +18,11 @@ namespace kvarena::meter {
 
 /// One layer.
 struct AttentionShape {
-  std::int32_t num_q_heads = 32;   ///< a multiple of num_kv_heads
-  std::int32_t num_kv_heads = 8;   ///< KV heads
-  std::int32_t head_dim = 128;     ///< elements, of K and of V
+  std::int32_t num_q_heads = 32;      ///< a multiple of num_kv_heads
+  std::int32_t num_kv_heads = 8;      ///< KV heads
+  std::int32_t head_dim = 128;        ///< elements, of K and of V
   std::int32_t latent_value_dim = 0;  ///< not 0: V is so many leading elements of K
-  std::int32_t block_size = 16;    ///< tokens a block
+  std::int32_t block_size = 16;       ///< tokens a block
   std::int32_t q_len = 1;          ///< query tokens a sequence, where a problem does not list them
   std::int32_t window_tokens = 0;  ///< sliding window, 0: none
   float soft_cap = 0.0F;           ///< of the logits, 0: none
@@ -35,9 +35,7 @@ struct AttentionShape {
     return latent_value_dim > 0 ? latent_value_dim : head_dim;
   }
   /// Elements of a token and KV head in the pool.
-  std::int32_t pool_dim() const noexcept {
-    return latent_value_dim > 0 ? head_dim : 2 * head_dim;
-  }
+  std::int32_t pool_dim() const noexcept { return latent_value_dim > 0 ? head_dim : 2 * head_dim; }
 };
 
 /// One row of a table: a batch in one layer.
@@ -81,8 +79,8 @@ std::int64_t most_columns(const AttentionProblem& problem) noexcept;
 /// Tokens that query token `query` of sequence `row` sees.
 std::int32_t tokens_seen(const AttentionProblem& problem, std::size_t row,
                          std::int32_t query) noexcept;
-/// Operations of the two matrix products over the tokens that each query token sees: 2 * (head_dim of
-/// K + that of V) * num_q_heads * tokens. A multiply-add is two.
+/// Operations of the two matrix products over the tokens that each query token sees: 2 * (head_dim
+/// of K + that of V) * num_q_heads * tokens. A multiply-add is two.
 double flops(const AttentionProblem& problem) noexcept;
 /// Bytes of K and V that one call has to read: of the tokens that some query token sees. Shared
 /// tokens count once.

@@ -52,8 +52,8 @@ __device__ T combined(T mine, Combine combine) {
   return result;
 }
 
-/// `out` [number of pairs, head_dim of V], one pair a thread block. `Q` is the type of q; `T` that of K
-/// and V, scales 1. Every array of `p` is on the device.
+/// `out` [number of pairs, head_dim of V], one pair a thread block. `Q` is the type of q; `T` that
+/// of K and V, scales 1. Every array of `p` is on the device.
 template <class Q, class T>
 __global__ void __launch_bounds__(kPlainThreads)
     plain_attention(AttentionArgs p, const PlainPair* pairs, float* scratch, double* out) {

@@ -110,10 +110,9 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads
 /// bf16 or f16 K and V in chunked order with one head_dim 64, 80, 96, 128, 192 or 256, decode
 /// attention serves rows of up to 8 query columns (query tokens times query heads a KV head), and
 /// the kernel for many query columns serves rows of up to 128, of at most 64 query tokens. It also
-/// serves rows of up to 64 query tokens over bf16 latents: one KV head of 576 elements whose leading
-/// 512 are V, in chunked order, and at most 128 query heads.
-/// Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens if
-/// `takes_decode` is true.
+/// serves rows of up to 64 query tokens over bf16 latents: one KV head of 576 elements whose
+/// leading 512 are V, in chunked order, and at most 128 query heads. Elsewhere, decode attention
+/// serves rows of up to max_decode_tokens query tokens if `takes_decode` is true.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
 /// Counts a row of `query_tokens` query tokens.

@@ -51,8 +51,8 @@ KVARENA_HOST_DEVICE constexpr std::int32_t chunked_bytes(std::int32_t row_bytes,
          ((token & 7) << shift) + (chunk << 4) + (byte & 15);
 }
 
-/// Returns the bytes of a token of a plane in chunked order. V that is the leading elements of K has
-/// the tokens of K.
+/// Returns the bytes of a token of a plane in chunked order. V that is the leading elements of K
+/// has the tokens of K.
 KVARENA_HOST_DEVICE constexpr std::int32_t chunked_row_bytes(const PlaneView& plane,
                                                              std::int32_t element_bytes) noexcept {
   return plane.token_stride > 0 ? static_cast<std::int32_t>(plane.token_stride)

@@ -113,8 +113,9 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
   const std::int32_t head_dim = shape.kv.key.head_dim;
   const bool is_wide = (shared_rows > 0 && kernels::has_wide_prefixes(head_dim)) ||
                        std::int64_t{tokens} * group > kNarrowColumns;
-  const std::int32_t most = is_latent(shape.kv) ? latent_columns(std::int64_t{tokens} * group) / group
-                                                : (is_wide ? kWideColumns : kNarrowColumns) / group;
+  const std::int32_t most = is_latent(shape.kv)
+                                ? latent_columns(std::int64_t{tokens} * group) / group
+                                : (is_wide ? kWideColumns : kNarrowColumns) / group;
   kernels::ColumnsLimits limits{.max_rows = rows,
                                 .q_len = std::clamp(most, 1, kMaxTreeTokens),
                                 .num_q_heads = shape.num_q_heads,
@@ -147,8 +148,9 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
                           kv.block_size % kTileTokens == 0;
   const std::int32_t dims[] = {64, 96, 128, 256};
   return is_narrow && is_chunked && kernels::has_own_chunks(key) &&
-         kernels::has_own_chunks(value) && value.dtype == key.dtype && value.head_dim == key.head_dim &&
-         value.block_stride == key.block_stride && value.head_stride == key.head_stride &&
+         kernels::has_own_chunks(value) && value.dtype == key.dtype &&
+         value.head_dim == key.head_dim && value.block_stride == key.block_stride &&
+         value.head_stride == key.head_stride &&
          std::find(std::begin(dims), std::end(dims), key.head_dim) != std::end(dims) &&
          num_q_heads <= std::int64_t{key.num_heads} * kernels::kMaxDecodeGroup &&
          has_vectors(key) && has_vectors(value);
@@ -157,11 +159,10 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
 bool takes_columns(const AttentionShape& shape) noexcept {
   const PlaneView& key = shape.kv.key;
   const PlaneView& value = shape.kv.value;
-  const bool has_order = is_latent(shape.kv)
-                             ? key.tile_order == TileOrder::chunked &&
-                                   shape.kv.block_size % kTileTokens == 0 &&
-                                   kernels::has_own_chunks(key)
-                             : has_prompt_plan(shape.kv);
+  const bool has_order = is_latent(shape.kv) ? key.tile_order == TileOrder::chunked &&
+                                                   shape.kv.block_size % kTileTokens == 0 &&
+                                                   kernels::has_own_chunks(key)
+                                             : has_prompt_plan(shape.kv);
   return has_order && value.block_stride == key.block_stride &&
          value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
          shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&

@@ -62,6 +62,52 @@ TEST(CudaShapes, AWorkspaceServesEveryNumberOfRows) {
   }
 }
 
+/// A layer of latents of 576 elements, for `heads` query heads.
+cuda::AttentionShape latents(std::int32_t heads) {
+  cuda::AttentionShape shape = shape_of(1, 576, 132);
+  shape.num_q_heads = heads;
+  shape.max_rows = 100;
+  shape.compute_capability = 90;
+  shape.kv.value = shape.kv.key;
+  shape.kv.value.head_dim = 512;
+  return shape;
+}
+
+TEST(CudaShapes, LatentsHaveAKernel) {
+  for (const std::int32_t heads : {1, 16, 20, 64, 128}) {
+    const cuda::AttentionShape shape = latents(heads);
+    EXPECT_TRUE(cuda::takes_columns(shape)) << heads;
+    EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 64})) << heads;
+    // What any number of query tokens needs fits.
+    const std::int64_t bytes = cuda::workspace_bytes(shape).value();
+    for (std::int32_t tokens = 1; tokens <= 64; ++tokens) {
+      const kernels::ColumnsLimits limits = cuda::columns_limits(shape, 100, tokens, true);
+      EXPECT_GE(limits.q_len, tokens);
+      EXPECT_GT(kernels::columns_workspace_bytes(limits), 0);
+      EXPECT_LT(kernels::columns_workspace_bytes(limits), bytes) << heads << " x " << tokens;
+    }
+  }
+}
+
+TEST(CudaShapes, OtherLatentsHaveNone) {
+  cuda::AttentionShape shape = latents(129);
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "too many heads";
+  shape = latents(16);
+  shape.compute_capability = 80;
+  EXPECT_EQ(cuda::row_classes(shape), cuda::RowClasses{}) << "another GPU";
+  for (PlaneView* plane : {&shape.kv.key, &shape.kv.value}) plane->dtype = DType::f16;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "f16";
+  shape = latents(16);
+  shape.kv.value.base += 16;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "V that is not in K";
+  shape = latents(16);
+  shape.kv.value.token_stride = 1024;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "V in the order of rows of 512 elements";
+  shape = latents(16);
+  shape.kv.key.tile_order = shape.kv.value.tile_order = TileOrder::rows;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "rows";
+}
+
 TEST(CudaShapes, PromptsOfEveryChunkedDimHaveAPlan) {
   cuda::AttentionShape shape = shape_of(2, 80, 132);
   shape.max_rows = 300;
