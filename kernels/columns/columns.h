@@ -35,8 +35,10 @@ namespace kvarena::kernels {
 /// The input of a schedule. Device pointers. Outputs of skipped rows are not written.
 struct ColumnsScheduleParams {
   ColumnsLimits limits;
-  std::int32_t min_q_len = 1;  ///< rows of the class have min_q_len .. limits.q_len query tokens;
+  std::int32_t min_q_len = 1;  ///< rows of the class have min_q_len .. max_q_len query tokens;
                                ///< all other rows are skipped
+  std::int32_t max_q_len = 0;  ///< 0: limits.q_len. Only of latents it may be more, if limits.q_len
+                               ///< is kLatentRunTokens: at most kMaxLatentRowTokens
   const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
   const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row; null:
                                             ///< each row has limits.q_len

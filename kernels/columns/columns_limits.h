@@ -13,7 +13,7 @@ namespace kvarena::kernels {
 
 /// The largest step that a workspace serves, and the shape that decides the schedule.
 struct ColumnsLimits {
-  std::int32_t max_rows = 0;      ///< rows that are not skipped, 1 .. 16384
+  std::int32_t max_rows = 0;      ///< rows that are not skipped, 1 .. 16384; of latents: runs
   std::int32_t q_len = 1;         ///< most query tokens a row, 1 .. 64
   std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads = 0;  ///< KV heads
@@ -30,6 +30,11 @@ struct ColumnsLimits {
 /// A latent (MLA, arXiv 2405.04434) has so many elements, and the leading ones are V too.
 inline constexpr std::int32_t kLatentDim = 576;
 inline constexpr std::int32_t kLatentValueDim = 512;
+
+/// A run of latents: so many query tokens of a row. A row with more is computed as several rows,
+/// each with the tokens up to the last of its run. A row has at most kMaxLatentRowTokens.
+inline constexpr std::int32_t kLatentRunTokens = 64;
+inline constexpr std::int32_t kMaxLatentRowTokens = kLatentRunTokens << 11;
 
 /// Returns the elements of V and of outputs.
 constexpr std::int32_t columns_value_dim(std::int32_t head_dim) noexcept {

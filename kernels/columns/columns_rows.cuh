@@ -30,6 +30,17 @@ __device__ inline ColumnsRow load_row(const Params& p, int row) {
   return r;
 }
 
+/// Returns the runs of a row of latents.
+__device__ inline int runs_of(const ColumnsRow& r) {
+  return (r.q_len + kLatentRunTokens - 1) / kLatentRunTokens;
+}
+/// Returns run `run` of a row of latents, as a row.
+__device__ inline ColumnsRow latent_run(const ColumnsRow& r, int run) {
+  const int first = run * kLatentRunTokens;
+  const int count = min(kLatentRunTokens, r.q_len - first);
+  return {r.q_begin + first, count, r.seq_len - r.q_len + first + count};
+}
+
 /// Returns the table row of a row; -1: it is skipped.
 template <class Params>
 __device__ inline int table_row_of(const Params& p, int row) {

@@ -267,7 +267,11 @@ __global__ void __launch_bounds__(kThreads)
 /// Checks whether `p` can be scheduled.
 Status check(const ColumnsScheduleParams& p) noexcept {
   if (Status s = check_columns_limits(p.limits); !s) return s;
-  if (Status s = in_range(Resource::num_tokens, p.min_q_len, 1, p.limits.q_len); !s) return s;
+  const bool has_runs = p.limits.head_dim == kLatentDim && p.limits.q_len == kLatentRunTokens;
+  const std::int32_t most = has_runs ? kMaxLatentRowTokens : p.limits.q_len;
+  if (Status s = in_range(Resource::num_tokens, p.max_q_len, 0, most); !s) return s;
+  const std::int32_t longest = p.max_q_len > 0 ? p.max_q_len : p.limits.q_len;
+  if (Status s = in_range(Resource::num_tokens, p.min_q_len, 1, longest); !s) return s;
   if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, 0x7fffffff); !s) return s;
   if (Status s = in_range(Resource::window, p.window_tokens, 0, 0x7fffffff); !s) return s;
   if (Status s = in_range(Resource::token_index, p.first_q, 0, 0x7fffffff); !s) return s;
@@ -291,8 +295,11 @@ Status launch_columns_schedule(const ColumnsScheduleParams& params, cudaStream_t
   using columns_schedule::kThreads;
   if (Status s = columns_schedule::check(params); !s) return s;
   const auto kernel = columns_schedule::write_schedule;
-  const int max_entries = std::min(params.num_rows, params.limits.max_rows) +
-                          std::min(params.num_rows, params.limits.shared_rows);
+  // A row of latents may have several entries.
+  const int rows = params.max_q_len > params.limits.q_len
+                       ? params.limits.max_rows
+                       : std::min(params.num_rows, params.limits.max_rows);
+  const int max_entries = rows + std::min(params.num_rows, params.limits.shared_rows);
   const int bytes = (3 * max_entries + 1) * static_cast<int>(sizeof(int));
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

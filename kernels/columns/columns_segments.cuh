@@ -8,12 +8,9 @@
 
 namespace kvarena::kernels::columns_schedule {
 
-/// Whether the rows are latents.
-__device__ inline bool is_latent(const Context& c) { return c.p.limits.head_dim == kLatentDim; }
-
 /// Returns the first slab of the items of a row that is no member.
 __device__ inline int first_slab(const Context& c, const Unit& unit) {
-  return first_seen(c.p, load_row(c.p, c.entries.row[unit.entry])) / c.shape.slab_tokens;
+  return first_seen(c.p, row_of(c, unit.entry)) / c.shape.slab_tokens;
 }
 
 /// Returns the run that has unit `x`.
@@ -81,8 +78,8 @@ __device__ inline void write_item(const Context& c, const Part& part, int index,
 /// Returns the segment of a part of a row that is no member.
 __device__ inline ColumnsSegment row_segment(const Context& c, const Part& its) {
   const Unit& unit = its.unit;
-  const int row = c.entries.row[unit.entry];
-  const ColumnsRow r = load_row(c.p, row);
+  const int row = batch_row(c, unit.entry);
+  const ColumnsRow r = row_of(c, unit.entry);
   const int groups = items_of(c, r) / c.p.limits.num_kv_heads;
   ColumnsSegment segment{};
   segment.table_row = table_row_of(c.p, row);

@@ -27,7 +27,8 @@ static_assert(kMaxRuns <= kThreads);
 
 /// What the schedule keeps of each entry: in dynamic shared memory, and the rest in the workspace.
 struct Entries {
-  int* row;         // [max_entries] of the batch; of a tile or a member: its index
+  int* row;         // [max_entries] of the batch, of latents with the run's number times 2^20; of a
+                    // tile or a member: its index
   int* slabs;       // [max_entries] of an item
   int* first_unit;  // [max_entries + 1]
   int* first_slot;  // [max_entries] of partial results, with fixed parts
@@ -78,6 +79,21 @@ struct Context {
   __device__ int group() const { return p.limits.num_q_heads / p.limits.num_kv_heads; }
 };
 
+/// Whether the rows are latents.
+__device__ inline bool is_latent(const Context& c) { return c.p.limits.head_dim == kLatentDim; }
+
+inline constexpr int kRunShift = 20;
+/// Returns the row of the batch of an entry that is no tile and no member.
+__device__ inline int batch_row(const Context& c, int entry) {
+  const int row = c.entries.row[entry];
+  return is_latent(c) ? row & ((1 << kRunShift) - 1) : row;
+}
+/// Returns what the entry computes of it.
+__device__ inline ColumnsRow row_of(const Context& c, int entry) {
+  const ColumnsRow r = load_row(c.p, batch_row(c, entry));
+  return is_latent(c) ? latent_run(r, c.entries.row[entry] >> kRunShift) : r;
+}
+
 /// Whether a step's prefixes are used.
 __device__ inline bool uses_prefixes(const ColumnsScheduleParams& p) {
   return p.prefixes != nullptr && p.limits.shared_rows > 0 && p.window_tokens == 0 &&
@@ -92,8 +108,8 @@ __device__ inline int first_seen(const ColumnsScheduleParams& p, const ColumnsRo
 /// Returns whether a row is of the class.
 __device__ inline bool is_of_class(const ColumnsScheduleParams& p, int row, const ColumnsRow& r) {
   const bool is_member = p.shared_tokens != nullptr && p.shared_tokens[row] > 0;
-  return r.q_len >= (is_member ? 1 : max(1, p.min_q_len)) && r.q_len <= p.limits.q_len &&
-         table_row_of(p, row) >= 0;
+  return r.q_len >= (is_member ? 1 : max(1, p.min_q_len)) &&
+         r.q_len <= (p.max_q_len > 0 ? p.max_q_len : p.limits.q_len) && table_row_of(p, row) >= 0;
 }
 
 /// Returns the slabs of each item of a row. An empty row has one slab, so that zeros are written.
@@ -155,6 +171,31 @@ __device__ inline void list_tiles(Context& c) {
   c.num_members = header.num_members;
 }
 
+/// Lists the second and later runs of 1,024 rows of latents from `base` on. Thread `i` knows how
+/// many row base + i has; rows with several are few.
+__device__ inline void list_runs(Context& c, int base, int runs) {
+  __shared__ int first;
+  while (true) {
+    if (threadIdx.x == 0) first = kThreads;
+    __syncthreads();
+    if (runs > 1) atomicMin(&first, static_cast<int>(threadIdx.x));
+    __syncthreads();
+    const int thread = first;
+    if (thread == kThreads) return;
+    const int row = base + thread;
+    const ColumnsRow r = load_row(c.p, row);
+    const int count = runs_of(r);
+    for (int from = 1; from < count; from += kThreads) {
+      const int run = from + static_cast<int>(threadIdx.x);
+      const bool is_in = run < count;
+      const ColumnsRow its = latent_run(r, min(run, count - 1));
+      append_entries(c, is_in, row | run << kRunShift, slabs_of(c, its), items_of(c, its));
+    }
+    if (static_cast<int>(threadIdx.x) == thread) runs = 0;
+    __syncthreads();
+  }
+}
+
 /// Lists all entries.
 __device__ inline void list_entries(Context& c) {
   const bool has_tiles = uses_prefixes(c.p);
@@ -165,7 +206,9 @@ __device__ inline void list_entries(Context& c) {
     const ColumnsRow r = is_row ? load_row(c.p, row) : ColumnsRow{};
     const bool is_in =
         is_row && is_of_class(c.p, row, r) && !(has_tiles && c.p.shared_tokens[row] > 0);
-    append_entries(c, is_in, row, is_in ? slabs_of(c, r) : 0, is_in ? items_of(c, r) : 0);
+    const ColumnsRow its = is_latent(c) && is_in ? latent_run(r, 0) : r;
+    append_entries(c, is_in, row, is_in ? slabs_of(c, its) : 0, is_in ? items_of(c, its) : 0);
+    if (is_latent(c)) list_runs(c, base, is_in ? runs_of(r) : 0);
   }
   if (threadIdx.x == 0 && c.num_entries <= c.max_entries) {
     c.entries.first_unit[c.num_entries] = c.total;
@@ -178,7 +221,7 @@ __device__ inline void list_entries(Context& c) {
 /// Returns the partial results of an entry with parts of `length` slabs.
 __device__ inline int slots_of(const Context& c, int entry, int length) {
   const int slabs = c.entries.slabs[entry];
-  const ColumnsRow r = load_row(c.p, c.entries.row[entry]);
+  const ColumnsRow r = row_of(c, entry);
   const int parts = parts_of(first_seen(c.p, r) / c.shape.slab_tokens, slabs, length);
   return parts == 1 ? 0 : parts * items_of(c, r);
 }

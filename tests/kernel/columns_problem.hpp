@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kvarena::test {
@@ -179,10 +180,14 @@ inline void ColumnsProblem::fill_params() {
     if (options_.q_len == 0) q_len = std::max({q_len, count, 1});
   }
   if (options_.shared_rows > 0) options_.max_rows = std::max(options_.max_rows, rows);
-  const auto of_class =
+  auto of_class =
       static_cast<std::int32_t>(std::count_if(c.q_counts.begin(), c.q_counts.end(), [&](auto n) {
         return n >= options_.min_q_len && n <= q_len;
       }));
+  if (c.head_dim_k == kernels::kLatentDim && q_len > kernels::kLatentRunTokens) {
+    schedule.max_q_len = std::exchange(q_len, kernels::kLatentRunTokens);
+    for (const std::int32_t count : c.q_counts) of_class += count / kernels::kLatentRunTokens;
+  }
   const bool is_ragged =
       std::any_of(c.q_counts.begin(), c.q_counts.end(), [&](auto n) { return n != q_len; });
   std::int64_t tokens = 0;

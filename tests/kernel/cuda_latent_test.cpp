@@ -124,6 +124,53 @@ TEST_F(CudaLatent, DraftTrees) {
   expect_all_match(cases);
 }
 
+// Rows of more query tokens than a run has are several rows for the kernel.
+TEST_F(CudaLatent, PromptsOfSeveralRuns) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 4000;
+  for (const std::int32_t heads : {1, 4, 16, 128}) {
+    AttentionCase c = latent_case(heads, 32, 1);
+    c.seed = ++seed;
+    c.has_sinks = heads == 4;
+    c.seq_lens = {300, 64, 200, 0, 70, 65, 900, 130};
+    c.q_counts = {200, 64, 1, 0, 65, 65, 129, 0};
+    if (heads == 128) c.seq_lens[6] = 129;
+    cases.push_back(c);
+  }
+  AttentionCase c = latent_case(1, 16, 1);  // more runs than the schedule lists at once
+  c.seed = ++seed;
+  c.seq_lens = {9, 70000};
+  c.q_counts = {1, 70000};
+  if (!is_watched()) cases.push_back(c);
+  expect_all_match(cases);
+}
+
+// A row is cut and computed alike in every launch shape, so its bits do not depend on the batch.
+TEST_F(CudaLatent, FixedPartsGiveARowTheSameBitsInEveryBatch) {
+  for (const std::int32_t tokens : {1, 2}) {
+    AttentionCase c = latent_case(16, 16, tokens);
+    c.seq_lens = {5000};
+    c.q_counts = {tokens};
+    c.has_sinks = true;
+    ColumnsOptions options;
+    options.fixed_parts = true;
+    const AttentionProblem problem(c);
+    ColumnsProblem alone(problem, stream_, options);
+    const AttentionOutput first = alone.run();
+    expect_close(problem, first, "alone");
+    for (const std::int32_t q_len : {1, 2, 3, 64}) {
+      if (q_len < tokens) continue;
+      options.q_len = q_len;
+      ColumnsProblem other(problem, stream_, options);
+      kernels::ColumnsScheduleParams& schedule = other.schedule;
+      const DeviceArray<std::int64_t> offsets(std::vector<std::int64_t>{0, tokens});
+      schedule.q_offsets = offsets.data();
+      EXPECT_TRUE(same_bytes(other.run().out, first.out))
+          << tokens << " tokens in a step with rows of " << q_len;
+    }
+  }
+}
+
 // A column never gets what a token that it does not see holds, although others of the product do.
 TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
   for (const std::int32_t heads : {16, 32, 64}) {

@@ -60,6 +60,7 @@ inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLaye
                 .num_sms = gpu.num_sms,
                 .compute_capability = 10 * gpu.major + gpu.minor,
                 .batch_invariant_tokens = problem.batch_invariant ? all_tokens : 0,
+                .max_latent_tokens = std::min<std::int64_t>(num_query_tokens(problem), 1 << 20),
                 .max_shared_rows = std::min(rows, 4096)};
   step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens);
   step.shares_prefixes = problem.shared_tokens > 0 && problem.reads_shared;

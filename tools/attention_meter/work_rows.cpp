@@ -212,6 +212,8 @@ std::vector<AttentionProblem> latent_rows() {
   add("mla128-128x8k", 128, 1, 8192, 128);
   add("mla64-128x4k-q2", 128, 2, 4096, 64);
   add("mla128-128x4k-q4", 128, 4, 4096, 128);
+  add("mla16-1x4k-prompt", 1, 4096, 4096, 16);
+  add("mla128-4x2k+6k", 4, 2048, 8192, 128);
   add("mla16-64-skewed", 64, 1, 1, 16);
   for (std::size_t row = 0; row < rows.back().lengths.size(); ++row) {
     rows.back().lengths[row] = kRagged[row % kRagged.size()];

@@ -63,6 +63,10 @@ struct AttentionShape {
                                             ///< tokens together; at most 2^28. 0: they may
   bool draft_trees = false;  ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
                              ///< compute capability 9.0
+  std::int64_t max_latent_tokens =
+      0;                             ///< not 0: rows of latents may have more than 64 query tokens,
+                                     ///< in steps of at most so many query tokens; at most 2^20.
+                                     ///< Not with batch_invariant_tokens: then prefill serves them
   std::int32_t max_shared_rows = 0;  ///< rows of a step that may read leading blocks together, at
                                      ///< most 4096; further ones read by themselves, and so does
                                      ///< every row of a step of more than 16384 - max_shared_rows
@@ -111,8 +115,9 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads
 /// attention serves rows of up to 8 query columns (query tokens times query heads a KV head), and
 /// the kernel for many query columns serves rows of up to 128, of at most 64 query tokens. It also
 /// serves rows of up to 64 query tokens over bf16 latents: one KV head of 576 elements whose
-/// leading 512 are V, in chunked order, and at most 128 query heads. Elsewhere, decode attention
-/// serves rows of up to max_decode_tokens query tokens if `takes_decode` is true.
+/// leading 512 are V, in chunked order, and at most 128 query heads; with max_latent_tokens rows of
+/// up to 131,072. Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens
+/// if `takes_decode` is true.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
 /// Counts a row of `query_tokens` query tokens.

@@ -19,6 +19,7 @@ using attention::not_null;
 using attention::with;
 
 constexpr std::int64_t kWorkspaceAlignment = 256;
+constexpr std::int32_t kMaxTreeTokens = 64;        // bits of a mask
 constexpr std::int64_t kMaxStepRows = 0x7fffffff;  // prompts included
 
 cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
@@ -60,11 +61,12 @@ Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
 }
 
 /// Checks that draft trees can be masked: all rows with query tokens go to one kernel.
-Status check_tree(const AttentionShape& shape, const AttentionArgs& args,
+Status check_tree(const AttentionStep& step, const AttentionArgs& args,
                   const StepKernels& kernels) noexcept {
   if (args.tree_mask == nullptr) return {};
-  const bool is_masked = shape.draft_trees && kernels.classes.column_tokens > 0 &&
-                         !kernels.has_decode && kernels.num_prompts == 0 && args.soft_cap == 0.0F;
+  const bool is_masked = step.shape.draft_trees && kernels.classes.column_tokens > 0 &&
+                         !kernels.has_decode && kernels.num_prompts == 0 &&
+                         step.rows.column_tokens <= kMaxTreeTokens && args.soft_cap == 0.0F;
   if (!is_masked) return with(Check::tree_mask, unsupported(Resource::pointer));
   return kernels::aligned_pointer(args.tree_mask, alignof(std::uint64_t));
 }
@@ -90,7 +92,7 @@ Status check_numbers(const AttentionStep& step, const AttentionArgs& args) noexc
 /// Checks whether these kernels can run a layer.
 Status check_layer_of(const StepPlan& plan, const AttentionArgs& args,
                       const StepKernels& kernels) noexcept {
-  if (Status s = check_tree(plan.step.shape, args, kernels); !s) return s;
+  if (Status s = check_tree(plan.step, args, kernels); !s) return s;
   if (args.batch.num_rows == 0 || plan.step.total_q == 0) return {};
   if (Status s = not_null(Check::tables_pointer, args.batch.tables.entries); !s) return s;
   if (args.batch.tables.pages != nullptr) return unsupported(Resource::table_page);

@@ -16,6 +16,7 @@ constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxDecodeTokens = 16;
 constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 28;
 constexpr std::int64_t kMaxSharedRows = 4096;
+constexpr std::int64_t kMaxLatentTokens = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
@@ -33,6 +34,11 @@ bool is_latent(const KvLayerView& kv) noexcept {
   return kv.key.head_dim == kernels::kLatentDim && kv.value.head_dim == kernels::kLatentValueDim &&
          kv.key.num_heads == 1 && kv.value.base == kv.key.base &&
          kv.value.token_stride == kernels::kLatentDim * bytes_of(kv.key.dtype);
+}
+
+/// Whether rows of latents may have more than kLatentRunTokens query tokens.
+bool has_latent_runs(const AttentionShape& shape) noexcept {
+  return is_latent(shape.kv) && shape.max_latent_tokens > 0 && shape.batch_invariant_tokens == 0;
 }
 
 /// Returns the most query columns of a row of latents where the launch shape is that of `columns`.
@@ -67,6 +73,7 @@ Status check_shape(const AttentionShape& shape) noexcept {
           {Option::num_sms, shape.num_sms, 1, kMaxSms},
           {Option::batch_invariant_tokens, shape.batch_invariant_tokens, 0, kMaxFixedTokens},
           {Option::max_shared_rows, shape.max_shared_rows, 0, kMaxSharedRows},
+          {Option::max_step_tokens, shape.max_latent_tokens, 0, kMaxLatentTokens},
       });
       !s) {
     return s;
@@ -125,7 +132,12 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
                                 .kv_dtype = shape.kv.key.dtype,
                                 .fixed_tokens = shape.batch_invariant_tokens,
                                 .shared_rows = shared_rows};
-  limits.max_rows = std::min(rows, kernels::most_columns_rows(limits));
+  std::int64_t entries = rows;
+  if (has_latent_runs(shape) && limits.q_len == kernels::kLatentRunTokens) {
+    entries += shape.max_latent_tokens / kernels::kLatentRunTokens;
+  }
+  limits.max_rows = static_cast<std::int32_t>(
+      std::min<std::int64_t>(entries, kernels::most_columns_rows(limits)));
   return limits;
 }
 
@@ -175,8 +187,11 @@ RowClasses row_classes(const AttentionShape& shape) noexcept {
   if (!has_columns) return {.decode_tokens = has_decode ? shape.max_decode_tokens : 0};
   const std::int32_t group = shape.num_q_heads / shape.kv.key.num_heads;
   const bool is_decode = has_decode && !shape.draft_trees;
-  // One launch shape for all rows, so that cuts do not depend on the batch.
-  const std::int32_t most = shape.batch_invariant_tokens > 0 ? 1 : kWideColumns;
+  if (has_latent_runs(shape)) return {.column_tokens = kernels::kMaxLatentRowTokens};
+  // One launch shape for all rows, so that cuts do not depend on the batch. Those of latents cut
+  // alike.
+  const bool is_bound = shape.batch_invariant_tokens > 0 && !is_latent(shape.kv);
+  const std::int32_t most = is_bound ? 1 : kWideColumns;
   return {.decode_tokens = is_decode ? kernels::kColumns / group : 0,
           .column_tokens = columns_limits(shape, 1, most, false).q_len};
 }

@@ -60,7 +60,9 @@ WorkspaceParts parts_of(const StepPlan& plan, const RowClasses& classes,
 /// serve them all.
 StepKernels step_kernels(const StepPlan& plan, RowClasses classes, bool has_window) noexcept {
   const RowCounts& rows = plan.step.rows;
-  const bool is_column_step = rows.columns <= plan.columns.max_rows;
+  const bool has_runs = rows.column_tokens > plan.columns.q_len;  // rows of latents have several
+  const std::int64_t runs = has_runs ? plan.step.total_q / kernels::kLatentRunTokens : 0;
+  const bool is_column_step = rows.columns + runs <= plan.columns.max_rows;
   if (!is_column_step) classes.column_tokens = 0;
   const bool has_prefixes = plan.parts.prefixes != nullptr && is_column_step && !has_window &&
                             plan.step.shape.batch_invariant_tokens == 0;
@@ -141,6 +143,7 @@ kernels::ColumnsScheduleParams columns_schedule(const StepPlan& plan,
                                                 const AttentionArgs& args) noexcept {
   return {.limits = plan.columns,
           .min_q_len = plan.kernels.classes.decode_tokens + 1,
+          .max_q_len = std::max(plan.columns.q_len, plan.step.rows.column_tokens),
           .seq_lens = args.batch.seq_lens,
           .q_offsets = args.q_offsets,
           .row_slots = plan.step.row_slots,

@@ -89,6 +89,20 @@ TEST(CudaShapes, LatentsHaveAKernel) {
   }
 }
 
+TEST(CudaShapes, LongRowsOfLatentsAreSeveralRows) {
+  cuda::AttentionShape shape = latents(128);
+  shape.max_latent_tokens = 8192;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, kernels::kMaxLatentRowTokens}));
+  EXPECT_EQ(cuda::columns_limits(shape, 100, 1, false).max_rows, 100) << "one token a row";
+  EXPECT_EQ(cuda::columns_limits(shape, 100, 8192, false).max_rows, 100 + 8192 / 64);
+  shape.max_latent_tokens = 1 << 20;
+  EXPECT_EQ(cuda::columns_limits(shape, 100, 8192, false).max_rows, kernels::kMaxColumnsRows);
+  shape.batch_invariant_tokens = 1000;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 64}));
+  shape.max_latent_tokens = -1;
+  EXPECT_EQ(cuda::workspace_bytes(shape).status().option, Option::max_step_tokens);
+}
+
 TEST(CudaShapes, OtherLatentsHaveNone) {
   cuda::AttentionShape shape = latents(129);
   EXPECT_FALSE(cuda::takes_columns(shape)) << "too many heads";
