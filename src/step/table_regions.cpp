@@ -82,10 +82,11 @@ TableRegions::TableRegions(const StepShape& shape, TableFront front)
 
 /// With room for all tables at their longest, each slot has a fixed region and nothing moves.
 void TableRegions::place(std::int32_t slot, std::int32_t blocks, std::int32_t first) noexcept {
-  const std::int64_t begin = is_fixed_ ? 0 : first / kGranule * kGranule;
-  const std::int64_t size = is_fixed_                     ? longest_
-                            : front_ == TableFront::moves ? moving_entries(blocks - begin, longest_)
-                                                          : region_entries(blocks, longest_);
+  const bool moves = front_ == TableFront::moves && !is_fixed_;
+  const std::int64_t begin = moves ? first / kGranule * kGranule : 0;
+  const std::int64_t size = is_fixed_ ? longest_
+                            : moves   ? moving_entries(blocks - begin, longest_)
+                                      : region_entries(blocks, longest_);
   std::int64_t place = is_fixed_ ? slot * longest_ : next_;
   if (!is_fixed_ && place + size > entries_) {
     std::fill(regions_.begin(), regions_.end(), Region{});

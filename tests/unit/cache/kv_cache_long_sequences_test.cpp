@@ -139,6 +139,7 @@ class LongSequences : public ::testing::TestWithParam<std::tuple<DeviceKind, Lon
           while (first < end && block_at(first) == kNoBlock.value) ++first;
           const std::int64_t begin = offsets[row++] + first;
           ASSERT_GE(begin, 0);
+          ASSERT_LE(begin + end - first, batch.num_table_entries);
           const auto found = read(batch.block_tables + begin, end - first);
           for (std::int64_t j = first; j < end; ++j) {
             ASSERT_EQ(found[static_cast<std::size_t>(j - first)].value, block_at(j));
