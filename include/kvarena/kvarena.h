@@ -655,7 +655,9 @@ typedef struct kvarena_cache_options {
   int32_t max_sequences;              ///< sequences at a time; 0: 1024
   int64_t max_sequence_tokens;        ///< tokens of one sequence; 0: as many as the pool holds
   int64_t max_step_tokens;            ///< new tokens in a step; 0: 8192
-  int64_t max_batch_blocks;           ///< table entries of a step's rows; 0: 4 x num_blocks
+  int64_t max_batch_blocks;           ///< blocks that all rows of a step have together, with
+                                      ///< groups the kept ones of each; 0: 4 x the most blocks
+                                      ///< of one group that the pool can hold
   int64_t watermark_blocks;           ///< admission leaves at least this many available
   int64_t max_fence_entries;          ///< references that wait for tickets; 0: 64 x num_blocks
   int64_t max_table_pages;            ///< pages of 128 table entries; 0: enough for 64 x num_blocks
@@ -1167,7 +1169,8 @@ typedef struct kvarena_batch {
 /// 0, no new token, slots -1. Valid until the step or the recording ends.
 typedef struct kvarena_device_batch {
   uint64_t struct_size;         ///< sizeof(kvarena_device_batch)
-  const int32_t* block_tables;  ///< block ids; entries behind the blocks of a row have no meaning
+  const int32_t* block_tables;  ///< block ids; entries behind the blocks of a row, and in front of
+                                ///< its kept ones, have no meaning
   int64_t table_stride;         ///< entries
   const int32_t* row_slots;     ///< [num_rows] in units of table_stride; -1: skip
   const int64_t* row_offsets;   ///< [num_rows] entries
@@ -1179,7 +1182,7 @@ typedef struct kvarena_device_batch {
   int32_t num_rows;             ///< rows; in a recording of the largest step
   int32_t max_length_tokens;    ///< of a row; in a recording the most that any step may have
   int32_t max_new_tokens;       ///< of a row
-  int32_t reserved;             ///< 0
+  int32_t num_table_slots;      ///< block_tables has so many times table_stride entries
 } kvarena_device_batch;
 
 /// The shape of a recorded decode step.

@@ -51,7 +51,7 @@ class CacheOptions:
     max_sequences: int = 0  #: sequences at a time; 0: 1024
     max_sequence_tokens: int = 0  #: tokens of one sequence; 0: as many as the pool holds
     max_step_tokens: int = 0  #: new tokens in a step; 0: 8192
-    max_batch_blocks: int = 0  #: table entries of a step's rows; 0: 4 x num_blocks
+    max_batch_blocks: int = 0  #: kept blocks of all rows of a step in one group; 0: 4 x the most that the pool holds
     watermark_blocks: int = 0  #: admission leaves at least this many available
     max_fence_entries: int = 0  #: references that wait for tickets; 0: 64 x num_blocks
     max_table_pages: int = 0  #: pages of 128 table entries; 0: enough for 64 x num_blocks

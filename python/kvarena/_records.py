@@ -357,7 +357,7 @@ class DeviceBatch(NamedTuple):
     recording, rows behind those of the step that runs are skipped: row_slots -1, length 0.
     """
 
-    block_tables: SupportsDLPack  #: int32; entries behind the blocks of a row have no meaning
+    block_tables: SupportsDLPack  #: int32; entries behind the blocks of a row, or in front of its kept ones, have no meaning
     table_stride: int  #: entries
     row_slots: SupportsDLPack  #: [num_rows] int32, in units of table_stride; -1: skip
     row_offsets: SupportsDLPack  #: [num_rows] int64, entries

@@ -10,14 +10,9 @@ namespace kvarena::python {
 
 namespace {
 
-/// Entries of the array of block tables: exactly on the host, where the rows can be read.
-std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch) {
-  if (cache.device->is_cuda) return cache.options.max_batch_blocks;
-  std::int64_t entries = 0;
-  for (std::int32_t row = 0; row < batch.num_rows; ++row) {
-    entries = std::max(entries, batch.row_offsets[row] + batch.num_blocks[row]);
-  }
-  return entries;
+/// Entries of the array of block tables.
+std::int64_t table_entries(const kvarena_device_batch& batch) {
+  return batch.num_table_slots * batch.table_stride;
 }
 
 }  // namespace
@@ -42,7 +37,7 @@ nb::object device_batch(const Step& step, std::int32_t part) {
     return array_of(const_cast<void*>(data), dtype, place, {count}, owner);
   };
   nb::dict values;
-  values["block_tables"] = array(batch.block_tables, kInt32, table_entries(*step.cache, batch));
+  values["block_tables"] = array(batch.block_tables, kInt32, table_entries(batch));
   values["table_stride"] = batch.table_stride;
   values["row_slots"] = array(batch.row_slots, kInt32, batch.num_rows);
   values["row_offsets"] = array(batch.row_offsets, kInt64, batch.num_rows);

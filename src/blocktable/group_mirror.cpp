@@ -20,7 +20,22 @@ TableChanges BlockTables::table_changes(std::int32_t slot, std::int32_t group) c
       std::min<std::int64_t>(groups.blocks_for(groups.list[g], tokens), table.tree.num_entries));
   return {.num_tokens = static_cast<std::int32_t>(filled == 0 ? 0 : tokens),
           .num_blocks = filled,
-          .first_changed = std::min(filled, std::max(table.mirrored, table.first_held))};
+          .first_changed = std::min(filled, std::max(table.mirrored, table.first_held)),
+          .first_kept = std::min(filled, table.first_held)};
+}
+
+/// An encoder's blocks come with the first append, all at once. Blocks that an append which is not
+/// settled will release still count.
+Result<std::int64_t> BlockTables::kept_after(SequenceId id, std::int32_t group,
+                                             std::int64_t num_new) const noexcept {
+  const Impl& t = *impl_;
+  const Sequence* const s = t.sequences.find(id);
+  if (s == nullptr || !t.groups) return not_found(Resource::sequence, id.value);
+  const Impl::Groups& groups = *t.groups;
+  const auto g = static_cast<std::size_t>(group);
+  const std::int64_t tokens = groups.tokens_in(groups.list[g], id, s->length + num_new);
+  const std::int64_t blocks = groups.blocks_for(groups.list[g], tokens);
+  return std::max<std::int64_t>(0, blocks - groups.tables_of(id)[g].first_held);
 }
 
 void BlockTables::copy_entries(std::int32_t slot, std::int32_t group, std::int32_t first,

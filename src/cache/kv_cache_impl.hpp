@@ -88,6 +88,8 @@ struct KvCache::Impl {
   Status take_back_append();
   void publish() noexcept;
   Status close_step();
+  std::int64_t kept_after(const AppendDemand& demand, std::int32_t part) const noexcept;
+  std::int64_t most_growth(std::int64_t rows) const noexcept;
   Status check_batch_blocks(std::span<const AppendDemand> demands);
   Status check_shape(const RecordedStep& shape) const noexcept;
   Result<StepBatch> grow(std::span<const AppendDemand> demands, Urgency urgency,

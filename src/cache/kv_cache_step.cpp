@@ -115,30 +115,6 @@ Status KvCache::begin_step(const StepOptions& options) {
   return {};
 }
 
-/// Checks that the step's rows have at most max_batch_blocks table entries. While all tables
-/// together have fewer, it counts nothing.
-Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) {
-  const std::int64_t block_size = options.layout.block_size_tokens;
-  const std::int64_t growth = options.max_step_tokens / block_size + 2 * std::ssize(demands);
-  const bool has_groups = arena.groups() != nullptr;
-  if (!has_groups && tables->stats().entries + growth <= options.max_batch_blocks) return {};
-  std::int64_t blocks = 0;
-  for (std::size_t i = 0; i < demands.size(); ++i) {
-    const AppendDemand& demand = demands[i];
-    const Result<SequenceInfo> info = tables->info(demand.sequence);
-    if (!info || demand.num_tokens < 0) continue;  // append reports it
-    const std::int64_t tokens =
-        std::max<std::int64_t>(info->length_tokens + demand.num_tokens, info->cross_tokens);
-    blocks += (tokens + block_size - 1) / block_size;
-    if (blocks <= options.max_batch_blocks) continue;
-    failed_demand = static_cast<std::int64_t>(i);
-    return limit_exceeded(Resource::block, static_cast<std::uint64_t>(blocks),
-                          static_cast<std::uint64_t>(options.max_batch_blocks),
-                          Option::max_batch_blocks, demand.sequence.value);
-  }
-  return {};
-}
-
 /// Appends for both kinds of steps. When the backend fails, the append is undone.
 Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urgency urgency,
                                       const RecordedStep* recorded) {

@@ -78,6 +78,21 @@ kvarena_status write_footprint(const kvarena_cache_options* options, const kvare
   });
 }
 
+/// Returns the limit that create took.
+std::int64_t max_batch_blocks_of(const KvCacheOptions& options, const Arena& arena) noexcept {
+  if (options.max_batch_blocks != 0) return options.max_batch_blocks;
+  std::int64_t in_page = 1;
+  if (arena.groups() != nullptr) {
+    for (const GroupLayout::Part& part : arena.groups()->parts()) {
+      in_page = std::max<std::int64_t>(in_page, part.blocks.blocks_per_page);
+    }
+    for (const GroupLayout::States& states : arena.groups()->states()) {
+      in_page = std::max<std::int64_t>(in_page, states.blocks.blocks_per_page);
+    }
+  }
+  return 4 * in_page * arena.num_blocks();
+}
+
 /// What the cache was made from, with its defaults filled in.
 kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   const KvCacheOptions& o = object.options;
@@ -100,7 +115,7 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
                                    ? o.max_sequence_tokens
                                    : arena.num_blocks() * arena.layout().block_size();
   answer.max_step_tokens = o.max_step_tokens;
-  answer.max_batch_blocks = o.max_batch_blocks != 0 ? o.max_batch_blocks : 4 * arena.num_blocks();
+  answer.max_batch_blocks = max_batch_blocks_of(o, arena);
   answer.watermark_blocks = o.watermark_blocks;
   answer.max_fence_entries = o.max_fence_entries;
   answer.max_table_pages = o.max_table_pages;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 using namespace kvarena;
@@ -77,6 +78,10 @@ kvarena_device_batch to_c(const DeviceBatch& batch) noexcept {
   result.num_rows = batch.num_rows;
   result.max_length_tokens = batch.max_length_tokens;
   result.max_new_tokens = batch.max_new_tokens;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t stride = std::max<std::int64_t>(batch.table_stride, 1);
+  result.num_table_slots =
+      static_cast<std::int32_t>(std::min(kMost, batch.num_table_entries / stride));
   return result;
 }
 

@@ -191,8 +191,9 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   // A table on a GPU has its full length from the start.
   const std::int64_t table_blocks = max_table_blocks_of(step_memory_, options.samples);
   if (units_->has_groups()) {
-    // A row's table has entries for blocks that a window does not keep any more.
-    cache.max_batch_blocks = std::min(cache.max_sequences * table_blocks, kMaxBatchBlocks);
+    // Samples of a request share blocks, each with entries of its own.
+    cache.max_batch_blocks =
+        options.samples <= 4 ? 0 : std::min(cache.max_sequences * table_blocks, kMaxBatchBlocks);
     cache.groups = groups_.list;
     cache.page_sequence_tokens = groups_.page_sequence_tokens;
     cache.checkpoint_every_tokens = groups_.checkpoint_every_tokens;

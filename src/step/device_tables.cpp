@@ -18,6 +18,7 @@ struct DeviceTables::Impl {
         params(place_arrays(plan, memory.arrays(), memory.staging())),
         expected_word(memory.arrays() + plan.expected_word),
         view{.block_tables = params.block_tables,
+             .num_table_entries = params.shape.table_entries,
              .table_stride = kernels::StepShape::kGranule,
              .row_slots = params.row_slots,
              .row_offsets = params.row_offsets,

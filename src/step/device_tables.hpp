@@ -47,6 +47,7 @@ struct DeviceTablesOptions {
 /// of the stream.
 struct DeviceStepView {
   const BlockId* block_tables = nullptr;      ///< pool of entries
+  std::int64_t num_table_entries = 0;         ///< of the pool
   std::int64_t table_stride = 0;              ///< each table begins at a multiple of this many
                                               ///< entries, and may be longer
   const std::int32_t* row_slots = nullptr;    ///< [max_rows] the multiple, in this step; -1: skip

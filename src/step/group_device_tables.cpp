@@ -27,6 +27,7 @@ struct GroupDeviceTables::Impl {
       params.push_back(p);
       views.push_back(
           {.block_tables = p.block_tables,
+           .num_table_entries = p.shape.table_entries,
            .table_stride = kernels::StepShape::kGranule,
            .row_slots = p.row_slots,
            .row_offsets = p.row_offsets,

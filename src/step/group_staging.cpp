@@ -33,7 +33,7 @@ GroupStaging::GroupStaging(const GroupTablesOptions& options, const GroupTablesM
     part.changes = LazyArray<Change>(static_cast<std::size_t>(its.shape.max_rows));
     part.sent = LazyArray<Sent>(max_rows);
     part.lengths = LazyArray<std::int32_t>(max_rows);
-    if (group_of(i) == regions_.size()) regions_.emplace_back(its.shape);
+    if (group_of(i) == regions_.size()) regions_.emplace_back(its.shape, front_of(part.table));
   }
   for (const GroupStatesMemory& its : plan.states) {
     states_.emplace_back(its.shape, memory + its.ring);
@@ -57,12 +57,12 @@ Status GroupStaging::check_counts(const AppendResult& appended) const noexcept {
                     Option::max_step_tokens);
 }
 
-/// Returns the entries that the region of a table of `num_blocks` blocks needs.
-std::int32_t GroupStaging::entries_of(const Part& part, std::int32_t num_blocks) const noexcept {
+/// Returns the entry of a block in its table. Each chunk begins at a granule.
+std::int32_t GroupStaging::entry_of(const Part& part, std::int32_t block) noexcept {
   const std::int64_t padded = padded_chunk_blocks(part.table);
-  if (padded == 0) return num_blocks;
+  if (padded == 0) return block;
   const std::int64_t of_chunk = part.table.limit_tokens / part.table.block_size_tokens;
-  return static_cast<std::int32_t>((num_blocks + of_chunk - 1) / of_chunk * padded);
+  return static_cast<std::int32_t>(block / of_chunk * padded + block % of_chunk);
 }
 
 /// Notes a row of which no table changed.
@@ -114,14 +114,21 @@ Status GroupStaging::collect_row(BlockTables& tables, const AppendedRow& row, st
   TableRegions& regions = regions_[group_of(first)];
   const auto slot = static_cast<std::uint64_t>(row.slot);
   TableChanges changes = tables.table_changes(row.slot, static_cast<std::int32_t>(first));
-  const std::int32_t entries = entries_of(parts_[first], changes.num_blocks);
+  const std::int32_t blocks = changes.num_blocks;
+  const std::int32_t entries = blocks == 0 ? 0 : entry_of(parts_[first], blocks - 1) + 1;
+  std::int32_t first_kept = changes.first_kept;
+  for (std::size_t part = first + 1; part < end; ++part) {
+    const TableChanges its = tables.table_changes(row.slot, static_cast<std::int32_t>(part));
+    first_kept = std::min(first_kept, its.first_kept);
+  }
+  first_kept = std::min(entry_of(parts_[first], first_kept), entries);
   const std::int32_t most = parts_[first].shape.max_blocks_a_row;
   if (entries > most) {
     return limit_exceeded(Resource::block, static_cast<std::uint64_t>(entries),
                           static_cast<std::uint64_t>(most), Option::max_sequence_tokens, slot);
   }
-  const bool is_placed = regions.fits(row.slot, entries);
-  if (!is_placed) regions.place(row.slot, entries);
+  const bool is_placed = regions.fits(row.slot, entries, first_kept);
+  if (!is_placed) regions.place(row.slot, entries, first_kept);
   for (std::size_t part = first; part < end; ++part) {
     const auto number = static_cast<std::int32_t>(part);
     if (!is_placed) tables.unmirror(row.slot, number, 0);

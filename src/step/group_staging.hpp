@@ -61,7 +61,8 @@ class GroupStaging {
   std::int32_t num_tokens(std::size_t part, std::size_t row) const noexcept {
     return parts_[part].lengths[row];
   }
-  /// The granule at which the table of a sequence slot begins that came up in that step.
+  /// The granule at which the table of a sequence slot begins that came up in that step. Entries of
+  /// blocks that are not kept have no meaning.
   std::int32_t first_granule(std::size_t part, std::int32_t slot) const noexcept {
     return regions_[group_of(part)].first_granule(slot);
   }
@@ -102,7 +103,7 @@ class GroupStaging {
     return part.ring + slot_ * part.shape.slot_bytes();
   }
   Status check_counts(const AppendResult& appended) const noexcept;
-  std::int32_t entries_of(const Part& part, std::int32_t num_blocks) const noexcept;
+  static std::int32_t entry_of(const Part& part, std::int32_t block) noexcept;
   Status collect_group(BlockTables& tables, std::span<const AppendedRow> rows, std::size_t first);
   Status collect_rows(BlockTables& tables, std::span<const AppendedRow> rows, std::size_t first);
   Status collect_row(BlockTables& tables, const AppendedRow& row, std::size_t index,

@@ -4,7 +4,6 @@
 #include "blocktable/sequence_table.hpp"
 #include "step/group_rows.hpp"
 #include "step/step_memory.hpp"
-#include "step/table_regions.hpp"
 
 #include <algorithm>
 
@@ -39,16 +38,21 @@ kernels::StepShape shape_of(const GroupTablesOptions& o, const TableGroup& table
       .max_blocks_a_row = narrow(most_entries(table, o.max_sequence_tokens)),
       .block_size = table.block_size_tokens};
   kernels::StepShape in_regions = shape;
-  if (const std::int64_t of_chunk = padded_chunk_blocks(table); of_chunk > 0) {
-    const std::int64_t chunks =
-        o.limits.max_blocks / blocks_of(table, table.limit_tokens) + o.limits.max_rows;
-    in_regions.max_changes = narrow(chunks * of_chunk);
+  if (const std::int64_t padded = padded_chunk_blocks(table); padded > 0) {
+    const std::int64_t of_chunk = blocks_of(table, table.limit_tokens);
+    const std::int64_t ends = o.limits.max_blocks / of_chunk + o.limits.max_rows;
+    in_regions.max_changes = narrow(o.limits.max_blocks + ends * (padded - of_chunk));
   }
-  shape.table_entries = TableRegions::entries_for(in_regions);
+  shape.table_entries = TableRegions::entries_for(in_regions, front_of(table));
   return shape;
 }
 
 }  // namespace
+
+TableFront front_of(const TableGroup& table) noexcept {
+  const bool moves = table.kind == PagedKind::window || table.kind == PagedKind::chunk;
+  return moves ? TableFront::moves : TableFront::stays;
+}
 
 std::int64_t padded_chunk_blocks(const TableGroup& table) noexcept {
   if (table.kind != PagedKind::chunk) return 0;

@@ -9,6 +9,7 @@
 #include "kvarena/base/result.hpp"
 #include "kvarena/blocktable/table_groups.hpp"
 #include "step/step_ring.hpp"
+#include "step/table_regions.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -91,6 +92,8 @@ kernels::ScatterStepParams place_arrays(const GroupTablesMemory& plan, std::size
 /// Does the same for a group of states.
 kernels::ScatterStatesParams place_states(const GroupTablesMemory& plan, std::size_t index,
                                           std::byte* device, std::byte* staging) noexcept;
+/// Returns whether blocks leave the front of its tables.
+TableFront front_of(const TableGroup& table) noexcept;
 /// Returns the entries of a chunk in a table that begins anew with each chunk: its blocks, rounded
 /// up to whole granules. 0: the table does not.
 std::int64_t padded_chunk_blocks(const TableGroup& table) noexcept;

@@ -18,7 +18,7 @@ struct StepLimits {
   std::int32_t steps_in_flight = 2;  ///< slots
   std::int32_t max_rows = 0;         ///< sequences
   std::int64_t max_tokens = 0;       ///< new tokens
-  std::int64_t max_blocks = 0;       ///< table entries of all rows
+  std::int64_t max_blocks = 0;       ///< entries of all rows in one table
 };
 
 /// k slots used in turn.

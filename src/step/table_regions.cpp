@@ -23,6 +23,12 @@ std::int64_t region_entries(std::int64_t blocks, std::int64_t longest) noexcept 
   return std::min(std::max(above, kGranule), longest);
 }
 
+/// Entries of the region for a table whose kept entries begin in its first granule and are `span`
+/// with those in front of them. The region has room for half as many more, or for a granule.
+std::int64_t moving_entries(std::int64_t span, std::int64_t longest) noexcept {
+  return std::min(rounded_up(span + std::max(span / 2, kGranule)), longest);
+}
+
 /// Entries of a pool in which every sequence has room for the longest table.
 std::int64_t fixed_entries(const StepShape& shape) noexcept {
   return shape.max_sequences * rounded_up(shape.max_blocks_a_row);
@@ -45,30 +51,53 @@ std::int64_t fixed_entries(const StepShape& shape) noexcept {
 // region of c entries, or a new sequence needs such a region, at least c / 8 entries have been
 // appended. A restart sends at most max_changes entries again, which is therefore a constant times
 // the entries appended since the last restart.
-std::int64_t TableRegions::entries_for(const StepShape& shape) noexcept {
-  const std::int64_t of_a_step =
-      2 * std::int64_t{shape.max_changes} + kGranule * shape.max_sequences;
-  return std::min(fixed_entries(shape), rounded_up(2 * of_a_step));
+//
+// Where the front moves, b blocks are kept, and a region begins at most 31 entries in front of
+// them: its span is at most b + 31. The region has at most b + 94 entries where the span is below
+// 66, and 1.5 b + 78 elsewhere, so the regions of a step have at most
+//
+//     1.5 * max_changes + 96 * max_sequences
+//
+// entries. Before a table moves on from a region of c entries, at least c / 4 have been appended;
+// what it needs then is at most c and those that were appended since. So at least a ninth of the
+// entries of each new region have been appended before, as above.
+std::int64_t TableRegions::entries_for(const StepShape& shape, TableFront front) noexcept {
+  const std::int64_t changes = shape.max_changes;
+  const std::int64_t sequences = shape.max_sequences;
+  if (front == TableFront::stays) {
+    return std::min(fixed_entries(shape), rounded_up(2 * (2 * changes + kGranule * sequences)));
+  }
+  const std::int64_t lead = rounded_up(shape.max_blocks_a_row);
+  return std::min(fixed_entries(shape), lead + rounded_up(3 * changes + 6 * kGranule * sequences));
 }
 
-TableRegions::TableRegions(const StepShape& shape)
+TableRegions::TableRegions(const StepShape& shape, TableFront front)
     : entries_(shape.table_entries),
       longest_(rounded_up(shape.max_blocks_a_row)),
       is_fixed_(entries_ >= fixed_entries(shape)),
-      regions_(static_cast<std::size_t>(shape.max_sequences)) {}
+      front_(front),
+      lead_(is_fixed_ || front == TableFront::stays ? 0 : longest_),
+      regions_(static_cast<std::size_t>(shape.max_sequences)),
+      next_(lead_) {}
 
 /// With room for all tables at their longest, each slot has a fixed region and nothing moves.
-void TableRegions::place(std::int32_t slot, std::int32_t blocks) noexcept {
-  const std::int64_t size = is_fixed_ ? longest_ : region_entries(blocks, longest_);
-  std::int64_t first = is_fixed_ ? slot * longest_ : next_;
-  if (!is_fixed_ && first + size > entries_) {
+void TableRegions::place(std::int32_t slot, std::int32_t blocks, std::int32_t first) noexcept {
+  const bool moves = front_ == TableFront::moves && !is_fixed_;
+  const std::int64_t begin = moves ? first / kGranule * kGranule : 0;
+  const std::int64_t size = is_fixed_ ? longest_
+                            : moves   ? moving_entries(blocks - begin, longest_)
+                                      : region_entries(blocks, longest_);
+  std::int64_t place = is_fixed_ ? slot * longest_ : next_;
+  if (!is_fixed_ && place + size > entries_) {
     std::fill(regions_.begin(), regions_.end(), Region{});
     ++num_restarts_;
-    first = 0;
+    place = lead_;
   }
-  next_ = first + size;
-  regions_[static_cast<std::size_t>(slot)] = {static_cast<std::int32_t>(first / kGranule),
-                                              static_cast<std::int32_t>(size)};
+  next_ = place + size;
+  regions_[static_cast<std::size_t>(slot)] = {
+      .origin = static_cast<std::int32_t>((place - begin) / kGranule),
+      .begin = static_cast<std::int32_t>(begin),
+      .end = static_cast<std::int32_t>(begin + size)};
 }
 
 }  // namespace kvarena

@@ -36,6 +36,8 @@ static void check_urgencies(site s) {
   kvarena_device_batch device = SIZED(kvarena_device_batch);
   EXPECT_OK(kvarena_step_device_batch(s.cache, &device));
   CHECK(device.num_rows == 2 && device.num_tokens == 2 && device.lengths[1] == 1);
+  CHECK(device.row_offsets[1] + device.num_blocks[1] <=
+        device.num_table_slots * device.table_stride);
   int64_t slot = 0;
   EXPECT_OK(kvarena_sequence_slot(s.cache, prompt, 0, &slot));
   CHECK(device.slots[1] == slot && device.block_tables[device.row_offsets[1]] == slot / kBlockSize);

@@ -306,10 +306,12 @@ static void check_refusals(kvarena_device* device) {
   options.page_sequence_tokens = -1;
   EXPECT_CODE(kvarena_cache_create(device, &options, &cache), KVARENA_INVALID_ARGUMENT);
   options.page_sequence_tokens = 0;
+  groups[0].block_size_tokens = 64;
   EXPECT_OK(kvarena_cache_create(device, &options, &cache));
   kvarena_cache_options answer = SIZED(kvarena_cache_options);
   EXPECT_OK(kvarena_cache_ask(cache, &answer));
   CHECK(answer.num_blocks == kPages && answer.num_groups == 2 && answer.groups == NULL);
+  CHECK(answer.max_batch_blocks == 4 * 5 * kPages);  // five blocks of the window are in a page
   EXPECT_OK(kvarena_cache_release(cache));
 }
 

@@ -308,6 +308,9 @@ class KVARENA_EXPORT BlockTables {
 
   /// Returns the blocks of one table, and those of them that the mirror lacks. O(1).
   TableChanges table_changes(std::int32_t slot, std::int32_t group) const noexcept;
+  /// Counts the kept blocks with tokens of one table, with `num_new` more. Returns not_found. O(1).
+  Result<std::int64_t> kept_after(SequenceId sequence, std::int32_t group,
+                                  std::int64_t num_new) const noexcept;
   /// Copies the kept entries from `first` on, with the ids of TableGroup. The table has as many.
   void copy_entries(std::int32_t slot, std::int32_t group, std::int32_t first,
                     std::span<BlockId> out) const noexcept;

@@ -54,6 +54,7 @@ struct TableChanges {
   std::int32_t num_tokens = 0;     ///< of the sequence; in a cross group of its encoder
   std::int32_t num_blocks = 0;     ///< that hold the tokens, with those that are not kept any more
   std::int32_t first_changed = 0;  ///< the mirror lacks the blocks from here on; num_blocks: none
+  std::int32_t first_kept = 0;     ///< blocks in front of this one are not kept any more
 };
 
 /// The slots of a group of states in a step. Rows are the demands of the append, in their order.

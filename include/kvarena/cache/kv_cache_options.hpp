@@ -41,7 +41,9 @@ struct KvCacheOptions {
   std::int32_t max_batch_rows = 0;       ///< sequences in a step; 0: max_sequences. CUDA, with
                                          ///< draft_trees or batch_invariant_tokens: at most 16384
   std::int64_t max_step_tokens = 8192;   ///< new tokens in a step
-  std::int64_t max_batch_blocks = 0;     ///< table entries of a step's rows; 0: 4 x num_blocks
+  std::int64_t max_batch_blocks = 0;     ///< blocks that all rows of a step have together, with
+                                         ///< groups the kept ones of each; 0: 4 x the most blocks
+                                         ///< of one group that the pool can hold
   std::int64_t watermark_blocks = 0;     ///< see BlockManagerOptions
   std::int32_t window_tokens = 0;    ///< sliding window of calls with AttendArgs::windowed; 0: none
   std::int32_t steps_in_flight = 2;  ///< k: step n waits for step n - k; 1 .. 16

@@ -67,8 +67,9 @@ struct StepBatch {
 /// counts from there. A cross group has a row for each new token, or one when there is none. Valid
 /// until end_step or end_recording.
 struct DeviceBatch {
-  const BlockId* block_tables = nullptr;  ///< block ids, int32; entries behind the blocks of a row
-                                          ///< have no meaning
+  const BlockId* block_tables = nullptr;  ///< block ids, int32; entries behind the blocks of a row,
+                                          ///< and in front of its kept ones, have no meaning
+  std::int64_t num_table_entries = 0;     ///< of block_tables
   std::int64_t table_stride = 0;          ///< entries
   const std::int32_t* row_slots = nullptr;    ///< [num_rows] in units of table_stride; -1: skip, or
                                               ///< on the host past 2^31 - 1

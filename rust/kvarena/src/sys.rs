@@ -790,7 +790,7 @@ sized_structs! {
         num_rows: i32,
         max_length_tokens: i32,
         max_new_tokens: i32,
-        reserved: i32,
+        num_table_slots: i32,
     }
     struct kvarena_recorded_step {
         struct_size: u64,

@@ -273,6 +273,7 @@ class DeviceBatchTest : public ::testing::TestWithParam<DeviceKind> {
       EXPECT_EQ(num_blocks[r], (info.length_tokens + kSmallBlockSize - 1) / kSmallBlockSize);
       EXPECT_EQ(q_offsets[r], q);
       EXPECT_EQ(row_offsets[r], row_slots[r] * batch.table_stride);
+      ASSERT_LE(row_offsets[r] + num_blocks[r], batch.num_table_entries);
       const auto row = read(t, batch.block_tables + row_offsets[r], num_blocks[r]);
       for (std::int32_t j = 0; j < num_blocks[r]; ++j) {
         EXPECT_EQ(row[static_cast<std::size_t>(j)],

@@ -151,7 +151,7 @@ class Mirror {
 
   void step() {
     demands_.clear();
-    std::int64_t left = options_.limits.max_blocks;
+    std::vector<std::int64_t> left(options_.parts.size(), options_.limits.max_blocks);
     for (const SequenceId id : ids_) {
       if (below(4) == 0) continue;
       const std::int64_t length = tables_->info(id)->length_tokens;
@@ -163,8 +163,10 @@ class Mirror {
       }
       const auto most = static_cast<std::int64_t>(below(below(4) == 0 ? 17 : 3));
       const std::int64_t tokens = std::min(kLongest - length, most);
-      left -= std::max<std::int64_t>(length + tokens, 22) / 2 + 1;  // the smallest blocks have two
-      if (left < 0) break;
+      for (std::size_t part = 0; part < left.size(); ++part) {
+        left[part] -= tables_->kept_after(id, static_cast<std::int32_t>(part), tokens).value();
+      }
+      if (std::ranges::min(left) < 0) break;
       demands_.push_back({id, static_cast<std::int32_t>(tokens)});
     }
     const Result<AppendResult> appended = tables_->append(demands_);

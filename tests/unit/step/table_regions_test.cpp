@@ -25,12 +25,15 @@ using kernels::StepShape;
 using test::HostTables;
 using test::StepGame;
 
+constexpr TableFront kMoves = TableFront::moves;
+
 // ---- regions alone ------------------------------------------------------------------------------
 
-StepShape shape_of(std::int32_t sequences, std::int32_t longest, std::int32_t step_blocks) {
+StepShape shape_of(std::int32_t sequences, std::int32_t longest, std::int32_t step_blocks,
+                   TableFront front = TableFront::stays) {
   StepShape shape{
       .max_changes = step_blocks, .max_sequences = sequences, .max_blocks_a_row = longest};
-  shape.table_entries = TableRegions::entries_for(shape);
+  shape.table_entries = TableRegions::entries_for(shape, front);
   return shape;
 }
 
@@ -112,6 +115,82 @@ TEST(TableRegions, AStepWithinLimitsAlwaysFitsAndRegionsAreApart) {
       ASSERT_LE(end, shape.table_entries);
     }
   }
+}
+
+/// Rows that keep the last of their blocks: the regions of their entries are apart, and no table
+/// begins in front of the pool.
+TEST(TableRegions, AStepOfTablesThatLoseTheirFrontsAlwaysFits) {
+  std::mt19937_64 random(6);
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(end));
+  };
+  struct Row {
+    std::int32_t slot;
+    std::int32_t first;
+    std::int32_t blocks;
+  };
+  std::uint64_t num_restarts = 0;
+  for (int round = 0; round < 400; ++round) {
+    const std::int32_t sequences = 1 + below(40);
+    const StepShape shape =
+        shape_of(sequences, 1 + below(3000), 1 + below(round % 2 == 0 ? 60 : 3000), kMoves);
+    const std::int32_t usual = 1 + below(2 * shape.max_changes / sequences + 2);
+    TableRegions regions(shape, kMoves);
+    std::vector<std::int32_t> lengths(static_cast<std::size_t>(sequences));
+    for (int step = 0; step < 60; ++step) {
+      std::vector<Row> rows;
+      std::int32_t left = shape.max_changes;
+      for (std::int32_t slot = 0; slot < sequences; ++slot) {
+        std::int32_t& length = lengths[static_cast<std::size_t>(slot)];
+        length = below(9) == 0 ? below(3) : length + below(3) * below(40);
+        length = std::min(length, shape.max_blocks_a_row);
+        const std::int32_t kept = std::min({left, length, below(7) == 0 ? left : usual});
+        left -= kept;
+        rows.push_back({slot, length - kept, length});
+      }
+      std::shuffle(rows.begin(), rows.end(), random);
+      const std::uint64_t before = regions.num_restarts();
+      for (int pass = 0; pass < 2; ++pass) {
+        for (const Row& its : rows) {
+          if (!regions.fits(its.slot, its.blocks, its.first)) {
+            regions.place(its.slot, its.blocks, its.first);
+          }
+        }
+      }
+      ASSERT_LE(regions.num_restarts(), before + 1) << "round " << round;
+      num_restarts += regions.num_restarts() - before;
+      const auto begin_of = [&](const Row& its) {
+        return regions.first_granule(its.slot) * StepShape::kGranule + its.first;
+      };
+      std::ranges::sort(rows, {}, begin_of);
+      std::int64_t end = 0;
+      for (const Row& its : rows) {
+        ASSERT_TRUE(regions.fits(its.slot, its.blocks, its.first));
+        ASSERT_GE(regions.first_granule(its.slot), 0);
+        if (its.first == its.blocks) continue;
+        ASSERT_GE(begin_of(its), end);
+        end = begin_of(its) + its.blocks - its.first;
+      }
+      ASSERT_LE(end, shape.table_entries);
+    }
+  }
+  EXPECT_GT(num_restarts, 1000U);
+}
+
+TEST(TableRegions, ATableThatLosesItsFrontHasEntriesForTheRestAlone) {
+  // The lead is as long as the longest table, and behind it is room for the kept blocks of a step.
+  const StepShape shape = shape_of(10, 8192, 100, kMoves);
+  EXPECT_EQ(shape.table_entries, 8192 + 10 * 192 + 320);
+  EXPECT_EQ(shape_of(10, 64, 1000, kMoves).table_entries, 10 * 64);
+  TableRegions regions(shape, kMoves);
+  regions.place(3, 4001, 4000);
+  EXPECT_EQ(regions.first_granule(3), (8192 - 4000) / 32);
+  EXPECT_TRUE(regions.fits(3, 4064, 4000));
+  EXPECT_FALSE(regions.fits(3, 4065, 4064)) << "it moves on";
+  EXPECT_FALSE(regions.fits(3, 4001, 3999)) << "another sequence has its front";
+  regions.place(5, 1);
+  EXPECT_EQ(regions.first_granule(5), (8192 + 64) / 32);
+  EXPECT_TRUE(regions.fits(5, 64));
 }
 
 // ---- tables in a small pool ---------------------------------------------------------------------
