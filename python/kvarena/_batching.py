@@ -79,6 +79,11 @@ class BatchCache(PagedAttentionCache):
         if given["distributed_helper"].tp_size > 1:
             raise ValueError("continuous_batching: tensor parallel models are not supported")
         self.shape = ModelShape(config)
+        if self.shape.states:
+            raise ValueError(
+                f"continuous_batching: {config.model_type} has recurrent layers; accepted: layers of "
+                "full or sliding attention. generate() with kvarena.transformers.Cache serves it"
+            )
         self.config, self.device, self.dtype = config, given["device"], given["dtype"]
         self.page_size: int = pool.get("block_size", 16)
         self.max_batch_tokens: int = settings.max_batch_tokens or 8192
