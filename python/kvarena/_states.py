@@ -25,6 +25,7 @@ class StateLayer(LinearAttentionLayer):
     def __init__(self, cache: Any, index: int) -> None:
         self.cache, self.index = cache, index
         self.tokens = 1  # new tokens of a row; a layer that is not told otherwise has one
+        self.is_half = False  # the convolution's state is new, and the recurrence's is not yet
         super().__init__()
 
     # transformers' layers read these members, some versions without a call before it.
@@ -47,15 +48,23 @@ class StateLayer(LinearAttentionLayer):
     def recurrent_states(self, states: dict[int, torch.Tensor | None]) -> None:
         self._recurrent_states = states
 
-    def update_conv_state(self, conv_states: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
-        self.tokens = conv_states.shape[-1]
+    def update_conv_state(
+        self, conv_states: torch.Tensor, *args: Any, **named: Any
+    ) -> torch.Tensor:
+        self.tokens, self.is_half = conv_states.shape[-1], True
         return super().update_conv_state(conv_states, *args, **named)
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, *args: Any, **named: Any
+    ) -> torch.Tensor:
+        self.is_half = False
+        return super().update_recurrent_state(recurrent_states, *args, **named)
 
     def load(self, tensors: list[torch.Tensor]) -> None:
         """Begins with the states of the rows: those of the convolution and, where there are some, of the
         recurrence. An empty list: with none."""
         conv, recurrent = (*tensors, None, None)[:2]
-        self.tokens = 1
+        self.tokens, self.is_half = 1, False
         self._conv_states[0], self._recurrent_states[0] = conv, recurrent
         self.is_conv_states_initialized[0] = conv is not None
         self.is_recurrent_states_initialized[0] = recurrent is not None
@@ -63,6 +72,12 @@ class StateLayer(LinearAttentionLayer):
         if conv is not None:
             self.dtype, self.device = conv.dtype, conv.device
             self.conv_kernel_size[0] = conv.shape[-1]
+
+    def may_have_ended(self, tokens: int, num_states: int) -> bool:
+        """Returns whether the layer can have left its states behind so many new tokens. Of a single token it
+        need not tell."""
+        is_half = self.is_half and num_states == 2
+        return self.tokens == tokens and not is_half and self._conv_states[0] is not None
 
     def unload(self) -> list[torch.Tensor]:
         """Ends, and returns the states that the layer has left."""
@@ -88,7 +103,7 @@ class States:
         """Learns from the first layer what layers keep, and checks the others."""
         found = [(states.dtype, list(states.shape[1:])) for states in tensors]
         self.planes = self.planes or found
-        if found != self.planes:
+        if found != self.planes or not found:
             raise ValueError(
                 f"config: the recurrent layer {layer} keeps {found}; accepted: {self.planes}, as the "
                 "recurrent layers before it"
@@ -114,10 +129,7 @@ class States:
         self.has_idle = 0 in counts
 
     def end(self, rows: list[kvarena.Sequence]) -> None:
-        """The step of these rows has ended."""
-        assert self.written is not None
-        if self.present is not None and self.has_idle:
-            self.written = torch.where(self.written < 0, self.present, self.written)
+        """The step of these rows has ended. A row without new tokens has had none before: it is padding."""
         self.present, self.written = self.written, None
         self.has_empty = any(row.length == 0 for row in rows)
 

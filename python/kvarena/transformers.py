@@ -134,9 +134,7 @@ class ModelShape:
         ]
         if self.states:
             groups.append(
-                LayerGroup(
-                    layers=self.states, kind="state", planes=planes, state_mode="read_write"
-                )
+                LayerGroup(layers=self.states, kind="state", planes=planes, state_mode="read_write")
             )
         return groups
 
@@ -322,7 +320,10 @@ class Cache(TransformersCache):
     def settle(self) -> None:
         """Ends a forward whose last layer is recurrent. No call of transformers says that it has ended, so
         that the next use of the cache does this."""
-        if self.open is not None and self.next == len(self.order):
+        if self.open is None or self.next < len(self.order):
+            return
+        tokens = self.open.tokens if self.step is None else self.seen_next - self.seen
+        if self.open.may_have_ended(tokens, len(self.states.planes)):
             self.close_layer()
 
     def expect_attention(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
