@@ -79,11 +79,6 @@ class BatchCache(PagedAttentionCache):
         if given["distributed_helper"].tp_size > 1:
             raise ValueError("continuous_batching: tensor parallel models are not supported")
         self.shape = ModelShape(config)
-        if self.shape.states:
-            raise ValueError(
-                f"continuous_batching: {config.model_type} has recurrent layers; accepted: layers of "
-                "full or sliding attention. generate() with kvarena.transformers.Cache serves it"
-            )
         self.config, self.device, self.dtype = config, given["device"], given["dtype"]
         self.page_size: int = pool.get("block_size", 16)
         self.max_batch_tokens: int = settings.max_batch_tokens or 8192
@@ -335,6 +330,11 @@ def continuous_batching(model: Any, *, num_blocks: int, **options: Any) -> Itera
     """
     batching = Batching()
     config = model.config.get_text_config()
+    if ModelShape(config).states:
+        raise ValueError(
+            f"continuous_batching: {config.model_type} has recurrent layers; accepted: layers of full "
+            "or sliding attention. generate() with kvarena.transformers.Cache serves this model"
+        )
     old = {name: getattr(api, name) for name in ("PagedAttentionCache", "ModelRunner", RESOLVE)}
     old_switch = api.ContinuousBatchingManager.switch_to_cb_friendly_attn
 

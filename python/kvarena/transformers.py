@@ -16,6 +16,7 @@ before the forward.
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import torch
@@ -93,8 +94,8 @@ class ModelShape:
             )
 
     def describe_attention(self) -> None:
-        """Finds the heads. Where no layer attends, the pool gets a layer of one token that nobody reads,
-        because the sequences of a pool have tokens."""
+        """Finds the heads. Where no layer attends, the pool gets a layer that keeps one block and that nobody
+        reads, because the sequences of a pool have tokens."""
         self.attends = bool({"full", "window", "chunk"} & set(self.kinds))
         self.num_q_heads, self.num_kv_heads, self.head_dim = 1, 1, 64
         if not self.attends:
@@ -115,6 +116,10 @@ class ModelShape:
             found.setdefault(kind, []).append(layer)
         if not self.attends:
             found["window"] = [self.num_layers]
+            # A block like the state of a layer: pages have at most 64 blocks.
+            state = sum(plane.itemsize * math.prod(shape) for plane, shape in planes)
+            token = 2 * self.head_dim * dtype.itemsize
+            options["block_size"] = min(max(16, state // token), 65536)
         limits = {"window": self.window or 1, "chunk": self.chunk}
         rollback = options.pop("rollback_tokens", 0)
         groups = [

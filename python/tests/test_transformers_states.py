@@ -1,5 +1,6 @@
 """Models with recurrent layers: generate() on kvarena is token for token what it is on DynamicCache."""
 
+import copy
 import functools
 
 import pytest
@@ -107,11 +108,14 @@ def prompts(rows, tokens=PROMPT, seed=3):
     )
 
 
-def generate(model, cache, ids, **options):
-    options.setdefault("attention_mask", torch.ones_like(ids))
-    options[argument(model)] = cache
+def generate(model, cache, ids, attention_mask=None, **options):
+    mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+    options |= {argument(model): cache, "attention_mask": mask.to(model.device)}
     with torch.no_grad():
-        return model.generate(ids, max_new_tokens=NEW_TOKENS, do_sample=False, **options)
+        tokens = model.generate(
+            ids.to(model.device), max_new_tokens=NEW_TOKENS, do_sample=False, **options
+        )
+    return tokens.cpu()
 
 
 def greedy(model, cache):
@@ -186,6 +190,22 @@ def test_tokens_are_those_of_dynamic_cache(family, way):
     cache.reset()
     assert cache.kv.pages().of_groups == 0
     assert torch.equal(way(model, cache), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+@pytest.mark.parametrize("way", [greedy, beams, two_turns], ids=lambda w: w.__name__)
+@pytest.mark.parametrize("family", ["qwen3_next", "granite", "mamba2"])
+def test_tokens_on_a_gpu_are_those_of_dynamic_cache(family, way):
+    if not kvarena.has_cuda():
+        pytest.skip("kvarena was built without CUDA")
+    model = copy.deepcopy(model_of(family)).to("cuda")
+    model.set_attn_implementation("eager")
+    expected = way(model, DynamicCache(config=model.config))
+    cache = cache_of(model)
+    assert torch.equal(way(model, cache), expected)
+    cache.reset()
+    cache.kv.synchronize()
+    assert cache.kv.pages().of_groups == 0
 
 
 def nothing(self, *args):
@@ -357,3 +377,11 @@ def test_options_that_states_cannot_have_are_refused():
         forward(model, cache, prompts(1))
     with pytest.raises(ValueError, match="requires grad in layer 0; accepted: inference"):
         model_of("mamba2")(prompts(1), cache_params=cache_of(model_of("mamba2")))
+
+
+def test_continuous_batching_refuses_recurrent_layers():
+    if not transformers.__version__.startswith("5.23."):
+        pytest.skip("continuous batching is for transformers 5.23")
+    context = ours.continuous_batching(model_of("qwen3_next"), num_blocks=8)
+    with pytest.raises(ValueError, match="qwen3_next has recurrent layers; accepted"), context:
+        pass
