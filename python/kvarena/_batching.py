@@ -330,6 +330,11 @@ def continuous_batching(model: Any, *, num_blocks: int, **options: Any) -> Itera
     """
     batching = Batching()
     config = model.config.get_text_config()
+    if ModelShape(config).states:
+        raise ValueError(
+            f"continuous_batching: {config.model_type} has recurrent layers; accepted: layers of full "
+            "or sliding attention. generate() with kvarena.transformers.Cache serves this model"
+        )
     old = {name: getattr(api, name) for name in ("PagedAttentionCache", "ModelRunner", RESOLVE)}
     old_switch = api.ContinuousBatchingManager.switch_to_cb_friendly_attn
 

@@ -49,6 +49,16 @@ WINDOWED = {
         **c,
     ),
     "phi3": CONFIGS["phi3"],
+    # Attention sinks beside both kinds of layers.
+    "gpt_oss": lambda **c: transformers.GptOssConfig(
+        num_key_value_heads=2,
+        head_dim=64,
+        sliding_window=40,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        **c,
+    ),
 }
 
 
