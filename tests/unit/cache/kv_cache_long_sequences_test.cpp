@@ -116,12 +116,14 @@ class LongSequences : public ::testing::TestWithParam<std::tuple<DeviceKind, Lon
     const bool is_host = device_->kind() == DeviceKind::host;
     const std::int64_t stride = tested_.max_sequence_tokens;
     std::vector<std::int32_t> blocks(static_cast<std::size_t>(stride));
-    for (std::size_t part = 0; part < groups_.size(); ++part) {
-      SCOPED_TRACE("group " + std::to_string(part));
+    const auto parts = cache_->arena().groups()->parts();
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      SCOPED_TRACE("part " + std::to_string(part));
       const auto number = static_cast<std::int32_t>(part);
-      const TableGroup table{.kind = is_host ? PagedKind::full : groups_[part].kind,
-                             .block_size_tokens = groups_[part].block_size_tokens,
-                             .limit_tokens = groups_[part].limit_tokens};
+      const LayerGroup& group = groups_[static_cast<std::size_t>(parts[part].group)];
+      const TableGroup table{.kind = is_host ? PagedKind::full : group.kind,
+                             .block_size_tokens = group.block_size_tokens,
+                             .limit_tokens = group.limit_tokens};
       const DeviceBatch batch = cache_->device_batch(number).value();
       const auto offsets = read(batch.row_offsets, batch.num_rows);
       std::size_t row = 0;
