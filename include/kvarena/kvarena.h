@@ -1812,7 +1812,7 @@ typedef struct kvarena_kernels_options {
   int32_t window_tokens;           ///< of calls with `windowed`; 0: none
   int32_t draft_trees;             ///< 1: tree_mask may be set
   int32_t num_threads;             ///< host: 0: one a core
-  int32_t reserved;                ///< 0
+  int32_t value_in_key;            ///< 1: V is the leading head_dim_v elements of K: a latent
 } kvarena_kernels_options;
 
 /// The rows of a step: the engine's own tables. On CUDA every array is device memory, except

@@ -413,7 +413,7 @@ class Kernels:
         layer_view: LayerView,
         slots: SupportsDLPack,
         key: SupportsDLPack,
-        value: SupportsDLPack,
+        value: SupportsDLPack | None,
         *,
         key_scale: SupportsDLPack | None = None,
         value_scale: SupportsDLPack | None = None,

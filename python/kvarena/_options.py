@@ -51,7 +51,9 @@ class CacheOptions:
     max_sequences: int = 0  #: sequences at a time; 0: 1024
     max_sequence_tokens: int = 0  #: tokens of one sequence; 0: as many as the pool holds
     max_step_tokens: int = 0  #: new tokens in a step; 0: 8192
-    max_batch_blocks: int = 0  #: kept blocks of all rows of a step in one group; 0: 4 x the most that the pool holds
+    max_batch_blocks: int = (
+        0  #: kept blocks of all rows of a step in one group; 0: 4 x the most that the pool holds
+    )
     watermark_blocks: int = 0  #: admission leaves at least this many available
     max_fence_entries: int = 0  #: references that wait for tickets; 0: 64 x num_blocks
     max_table_pages: int = 0  #: pages of 128 table entries; 0: enough for 64 x num_blocks
@@ -115,6 +117,7 @@ class KernelsOptions:
     window_tokens: int = 0  #: of calls with `windowed`; 0: none
     draft_trees: bool = False  #: attend's tree_mask may be set
     num_threads: int = 0  #: host: attention threads; 0: one a core
+    value_in_key: bool = False  #: V is the leading head_dim_v elements of K: a latent
     dtype: Any = "f16"  #: of the pool: "f16", "bf16", "f32", "fp8_e4m3", or torch's types
     tile_order: str = "rows"  #: of the pool: "rows" or "chunked"
 

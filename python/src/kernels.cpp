@@ -296,7 +296,7 @@ void bind_kernels(nb::module_& module) {
            nb::arg("query_tokens") = nb::none(), nb::arg("windowed") = false,
            nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none())
       .def("write", &write, nb::arg("layer_view"), nb::arg("slots"), nb::arg("key"),
-           nb::arg("value"), nb::kw_only(), nb::arg("key_scale") = nb::none(),
+           nb::arg("value").none(), nb::kw_only(), nb::arg("key_scale") = nb::none(),
            nb::arg("value_scale") = nb::none(), nb::arg("overlap") = false,
            nb::arg("stream") = nb::none())
       .def("attend", &attend, nb::arg("layer_view"), nb::arg("q"), nb::kw_only(),

@@ -22,8 +22,10 @@ struct LayerShape {
 
   template <class Options>
   static LayerShape of(const Options& o) {
+    bool value_in_key = false;
+    if constexpr (requires { o.value_in_key; }) value_in_key = o.value_in_key != 0;
     return {o.num_q_heads, o.num_kv_heads, o.head_dim_k,
-            o.head_dim_v == 0 ? o.head_dim_k : o.head_dim_v, false};
+            o.head_dim_v == 0 ? o.head_dim_k : o.head_dim_v, value_in_key};
   }
 };
 

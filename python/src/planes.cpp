@@ -22,7 +22,8 @@ nb::object tensor_of(const kvarena_plane& plane, const Place& place, nb::handle 
   std::vector<std::int64_t> strides{plane.block_stride_bytes / element,
                                     plane.head_stride_bytes / element};
   if (plane.tile_order == KVARENA_TILE_CHUNKED) {
-    shape.push_back(std::int64_t{plane.block_size} * plane.head_dim);
+    // V that is a part of K has the bytes of K.
+    shape.push_back(plane.block_size * (plane.token_stride_bytes / element));
     strides.push_back(1);
   } else {
     shape.insert(shape.end(), {plane.block_size, plane.head_dim});
@@ -31,8 +32,9 @@ nb::object tensor_of(const kvarena_plane& plane, const Place& place, nb::handle 
   return array_of(plane.base, dtype, place, std::move(shape), owner, std::move(strides));
 }
 
+/// `row_dim` elements of a token lie in the pool: K's, where V is a part of K.
 kvarena_plane plane_of(const Tensor& tensor, const kvarena_kernels_options& options,
-                       std::int32_t head_dim) {
+                       std::int32_t head_dim, std::int32_t row_dim) {
   auto plane = sized<kvarena_plane>();
   plane.num_heads = options.num_kv_heads;
   plane.head_dim = head_dim;
@@ -42,9 +44,10 @@ kvarena_plane plane_of(const Tensor& tensor, const kvarena_kernels_options& opti
   tensor.require_dtype(dlpack_dtype(options.dtype));
   const std::int64_t blocks = tensor.ndim() > 0 ? tensor.shape(0) : 0;
   if (options.tile_order == KVARENA_TILE_CHUNKED) {
-    tensor.require_shape({blocks, plane.num_heads, std::int64_t{plane.block_size} * head_dim},
+    tensor.require_shape({blocks, plane.num_heads, std::int64_t{plane.block_size} * row_dim},
                          "[num_blocks, num_kv_heads, block_size * head_dim]");
     tensor.require_dense(2, "the elements of a head without gaps");
+    plane.token_stride_bytes = std::int64_t{row_dim} * (dlpack_dtype(options.dtype).bits / 8);
   } else {
     tensor.require_shape({blocks, plane.num_heads, plane.block_size, head_dim},
                          "[num_blocks, num_kv_heads, block_size, head_dim]");
@@ -117,8 +120,10 @@ LayerPlanes::LayerPlanes(const kvarena_kernels_options& options, nb::handle view
     raise_value("layer_view.tile_order", "\"" + order + "\"",
                 "\"" + std::string(expected) + "\", as in the options of the kernels");
   }
-  key = plane_of(key_tensor, options, options.head_dim_k);
-  value = plane_of(value_tensor, options, options.head_dim_v);
+  const std::int32_t value_row =
+      options.value_in_key != 0 ? options.head_dim_k : options.head_dim_v;
+  key = plane_of(key_tensor, options, options.head_dim_k, options.head_dim_k);
+  value = plane_of(value_tensor, options, options.head_dim_v, value_row);
 }
 
 void bind_layout(nb::module_& module) {

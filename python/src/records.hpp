@@ -185,6 +185,7 @@ void each_member(kvarena_kernels_options& s, Visit&& visit) {
   visit("window_tokens", s.window_tokens);
   visit("draft_trees", s.draft_trees);
   visit("num_threads", s.num_threads);
+  visit("value_in_key", s.value_in_key);
 }
 
 template <class Visit>

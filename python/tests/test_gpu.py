@@ -155,6 +155,58 @@ step = cache.step([sequence]); step.__enter__()
     assert done.returncode == 0, done.stderr
 
 
+def test_latents_for_own_tables():
+    """MLA: 16 query heads over latents of 576 elements, a prompt and then single tokens."""
+    torch = pytest.importorskip("torch")
+    device = kvarena.Device("cuda:0")
+    pool = torch.full([32, 1, 16 * 576], float("nan"), dtype=torch.bfloat16, device="cuda")
+    view = kvarena.LayerView(pool, pool, "chunked")
+    kernels = kvarena.Kernels(
+        device,
+        kvarena.KernelsOptions(
+            num_kv_heads=1,
+            head_dim=576,
+            head_dim_v=512,
+            value_in_key=True,
+            dtype=torch.bfloat16,
+            num_q_heads=16,
+            num_blocks=32,
+            max_rows=4,
+            max_q_tokens=256,
+            tile_order="chunked",
+        ),
+    )
+    torch.manual_seed(5)
+    latents = torch.randn(101, 1, 576, dtype=torch.bfloat16, device="cuda")
+    q = torch.randn(101, 16, 576, dtype=torch.bfloat16, device="cuda")
+    blocks = [9, 4, 30, 2, 11, 17, 0]
+    slots = [blocks[i // 16] * 16 + i % 16 for i in range(101)]
+
+    def numbers(values, dtype=torch.int64):
+        return torch.tensor(values, dtype=dtype, device="cuda")
+
+    for first, last in [(0, 100), (100, 101)]:
+        kernels.schedule(
+            numbers([blocks], torch.int32),
+            numbers([last], torch.int32),
+            numbers([0, last - first]),
+            row_offsets=numbers([0]),
+            row_slots=numbers([0], torch.int32),
+            query_tokens=[last - first],
+        )
+        kernels.write(view, numbers(slots[first:last]), latents[first:last], None)
+        out = kernels.attend(view, q[first:last])
+        k = latents[:last].float().transpose(0, 1)
+        mask = torch.ones(last - first, last, dtype=torch.bool, device="cuda").tril(first)
+        expected = torch.nn.functional.scaled_dot_product_attention(
+            q[first:last].float().transpose(0, 1),
+            k.expand(16, -1, -1),
+            k[..., :512].expand(16, -1, -1),
+            attn_mask=mask,
+        ).transpose(0, 1)
+        torch.testing.assert_close(out.float(), expected, atol=0.02, rtol=0.02)
+
+
 @pytest.mark.parametrize("tile_order", ["rows", "chunked"])
 def test_kernels_for_own_tables_in_a_cuda_graph(tile_order):
     """The same graph serves other tables and lengths, and skips rows without a sequence."""

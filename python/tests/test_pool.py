@@ -186,6 +186,33 @@ def test_windowed_calls_have_a_schedule_of_their_own():
     assert windowed[:3] == plain[:3] and windowed[5] != plain[5]
 
 
+def test_latents_have_v_in_k():
+    torch = pytest.importorskip("torch")
+    engine = Engine()
+    shape = {**SHAPE, "num_kv_heads": 1, "head_dim_v": 12, "value_in_key": True}
+    engine.kernels = kvarena.Kernels(
+        engine.device,
+        kvarena.KernelsOptions(
+            num_q_heads=4, max_rows=4, max_q_tokens=64, num_blocks=8, num_threads=1, **shape
+        ),
+    )
+    own = torch.full([8, 1, 4, 16], float("nan"))
+    view = kvarena.LayerView(own, own[..., :12], "rows")
+    latents = Array.random([9, 1, 16], 1)
+    engine.schedule()
+    with pytest.raises(ValueError, match="None: V of this layer lies in K"):
+        engine.kernels.write(view, engine.slots, latents, latents)
+    engine.kernels.write(view, engine.slots, latents, None)
+    out = engine.kernels.attend(view, torch.from_dlpack(engine.q)).tolist()
+    q, k = engine.q.rows(), latents.rows()
+    for first, last in [(0, 6), (6, 9)]:
+        values = [[head[:12] for head in token] for token in k[first:last]]
+        expected = attention(q[first:last], k[first:last], values)
+        for token, wanted in zip(out[first:last], expected, strict=True):
+            for head, numbers in zip(token, wanted, strict=True):
+                assert head == pytest.approx(numbers, abs=1e-5)
+
+
 def test_a_pool_of_another_form_is_read_by_its_strides():
     """[num_blocks, block_size, heads, dim], as many engines have it."""
     torch = pytest.importorskip("torch")

@@ -20,19 +20,23 @@ alignas(256) std::byte nowhere[256];
 Result<KvLayerView> shape_view(const kvarena_kernels_options& given) noexcept {
   const Result<DType> dtype = dtype_from_c(given.dtype);
   if (!dtype) return dtype.status();
-  UniformLayoutOptions options;
-  options.num_layers = 1;
-  options.num_kv_heads = given.num_kv_heads;
-  options.head_dim_k = given.head_dim_k;
-  options.head_dim_v = given.head_dim_v;
-  options.dtype = *dtype;
-  if (given.block_size_tokens != 0) options.block_size_tokens = given.block_size_tokens;
+  GroupSpec group;
+  if (given.block_size_tokens != 0) group.block_size_tokens = given.block_size_tokens;
   if (given.tile_order < 0 || given.tile_order > KVARENA_TILE_CHUNKED) {
     return invalid_option(Option::tile_order, given.tile_order, 0, KVARENA_TILE_CHUNKED);
   }
-  options.tile_order =
+  group.tile_order =
       given.tile_order == KVARENA_TILE_CHUNKED ? TileOrder::chunked : TileOrder::rows;
-  const Result<KvLayout> layout = KvLayout::create(options);
+  PlaneSpec plane{.kind = PlaneKind::key,
+                  .num_heads = given.num_kv_heads,
+                  .head_dim = given.head_dim_k,
+                  .dtype = *dtype};
+  group.planes.push_back(plane);
+  plane.kind = PlaneKind::value;
+  if (given.head_dim_v != 0) plane.head_dim = given.head_dim_v;
+  if (given.value_in_key != 0) plane.alias_of = 0;
+  group.planes.push_back(plane);
+  const Result<KvLayout> layout = KvLayout::create(std::span(&group, 1));
   if (!layout) return layout.status();
   return layer_view({*layout, BlockOrder::block_major, given.num_blocks}, nowhere, 0);
 }
@@ -56,6 +60,7 @@ Result<std::shared_ptr<KernelsObject>> KernelsObject::create(std::shared_ptr<Dev
   shape.max_decode_tokens = given.max_decode_tokens != 0 ? given.max_decode_tokens : 1;
   shape.batch_invariant_tokens = given.batch_invariant_tokens;
   shape.draft_trees = given.draft_trees != 0;
+  shape.max_latent_tokens = std::clamp<std::int64_t>(given.max_q_tokens, 0, std::int64_t{1} << 20);
   shape.max_shared_rows = given.max_shared_rows;
   AttentionLimits& limits = object->limits_;
   limits.max_rows = given.max_rows;

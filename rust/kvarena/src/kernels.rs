@@ -48,6 +48,8 @@ options! {
         draft_trees: bool,
         /// Host: 0: one a core.
         num_threads: i32,
+        /// V is the leading `head_dim_v` elements of K: a latent.
+        value_in_key: bool,
     }
 }
 

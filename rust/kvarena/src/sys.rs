@@ -1037,7 +1037,7 @@ sized_structs! {
         window_tokens: i32,
         draft_trees: i32,
         num_threads: i32,
-        reserved: i32,
+        value_in_key: i32,
     }
     struct kvarena_tables {
         struct_size: u64,
