@@ -61,6 +61,7 @@ struct Small {
 TEST(CudaAttention, DecodeTakesChunkedTypesOfFourDims) {
   const auto takes = [](const std::function<void(KvLayerView&)>& change) {
     KvLayerView kv = Small().args.kv;
+    kv.key.token_stride = kv.value.token_stride = 0;  // that of their elements
     change(kv);
     return cuda::takes_decode(kv, 8);
   };
@@ -133,6 +134,7 @@ TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {
 TEST(CudaAttention, ARowsQueryTokensDecideItsKernel) {
   Small s;
   cuda::AttentionShape shape = s.step.shape;
+  shape.kv.key.token_stride = shape.kv.value.token_stride = 0;  // that of their elements
   shape.max_decode_tokens = 5;
   EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{5, 0})) << "on every GPU";
   shape.compute_capability = 90;
@@ -250,7 +252,11 @@ const std::vector<BadArgument>& bad_arguments() {
       {kUnsupported, Resource::dtype, [](Small& s) { s.args.out_dtype = DType::int8; }},
       {kUnsupported, Resource::tile_order, [](Small& s) { s.args.kv.block_size = 15; }},
       {kUnsupported, Resource::head_dim, [](Small& s) { s.args.kv.key.head_dim = 40; }},
-      {kUnsupported, Resource::head_dim, [](Small& s) { s.args.kv.value.head_dim = 2048; }},
+      {kUnsupported, Resource::head_dim,
+       [](Small& s) {
+         s.args.kv.value.head_dim = 2048;
+         s.args.kv.value.token_stride = 0;
+       }},
       {kUnsupported, Resource::table_page,
        [](Small& s) { s.args.batch.tables.pages = address<std::int32_t>(64); }},
       {kUnsupported, Resource::pointer,

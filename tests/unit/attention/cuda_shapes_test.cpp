@@ -90,7 +90,7 @@ TEST(CudaShapes, LatentsHaveAKernel) {
 }
 
 TEST(CudaShapes, LongRowsOfLatentsAreSeveralRows) {
-  cuda::AttentionShape shape = latents(128);
+  cuda::AttentionShape shape = latents(16);
   shape.max_latent_tokens = 8192;
   EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, kernels::kMaxLatentRowTokens}));
   EXPECT_EQ(cuda::columns_limits(shape, 100, 1, false).max_rows, 100) << "one token a row";
@@ -133,7 +133,7 @@ TEST(CudaShapes, PromptsOfEveryChunkedDimHaveAPlan) {
       << "decode attention does not take it";
   shape.compute_capability = 90;
   EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts + columns) << "the same on every GPU";
-  shape.kv.value.head_dim = 96;
+  shape.kv.value.head_dim = 64;
   EXPECT_EQ(cuda::workspace_bytes(shape).value(), 0);
 }
 

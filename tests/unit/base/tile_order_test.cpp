@@ -126,9 +126,30 @@ TEST(ChunkedLayout, RefusesWhatHasNoChunkedOrder) {
   GroupSpec group;
   group.tile_order = TileOrder::chunked;
   group.planes = {
-      {.layer = 0, .kind = PlaneKind::key, .num_heads = 1, .head_dim = 64},
+      {.layer = 0, .kind = PlaneKind::key, .num_heads = 1, .head_dim = 65},
       {.layer = 0, .kind = PlaneKind::value, .num_heads = 1, .head_dim = 64, .alias_of = 0}};
-  EXPECT_REFUSES(KvLayout::create(std::span(&group, 1)), unsupported, alias_of);
+  EXPECT_REFUSES(KvLayout::create(std::span(&group, 1)), unsupported, head_dim);
+}
+
+// V that is the leading elements of K lies in K's order.
+TEST(ChunkedLayout, APartOfAPlaneHasItsOrder) {
+  PlaneView key;
+  key.num_heads = 1;
+  key.head_dim = 96;
+  key.dtype = DType::bf16;
+  key.tile_order = TileOrder::chunked;
+  key.block_stride = 16 * 192;
+  PlaneView value = key;
+  value.head_dim = 64;
+  value.token_stride = 192;
+  for (std::int32_t token = 0; token < 16; ++token) {
+    for (std::int32_t dim = 0; dim < 64; ++dim) {
+      ASSERT_EQ(element_offset(value, 2, 3, 0, token, dim),
+                element_offset(key, 2, 3, 0, token, dim));
+    }
+  }
+  value.token_stride = 0;
+  EXPECT_NE(element_offset(value, 2, 0, 0, 9, 0), element_offset(key, 2, 0, 0, 9, 0));
 }
 
 }  // namespace
