@@ -174,11 +174,12 @@ typedef enum kvarena_resource {
 
 /// The type of an element.
 typedef enum kvarena_dtype {
-  KVARENA_F16 = 0,       ///< IEEE half
-  KVARENA_BF16 = 1,      ///< bfloat16
-  KVARENA_F32 = 2,       ///< IEEE single
-  KVARENA_FP8_E4M3 = 3,  ///< layouts on CUDA only
-  KVARENA_INT8 = 4       ///< layouts only
+  KVARENA_F16 = 0,        ///< IEEE half
+  KVARENA_BF16 = 1,       ///< bfloat16
+  KVARENA_F32 = 2,        ///< IEEE single
+  KVARENA_FP8_E4M3 = 3,   ///< layouts on CUDA only
+  KVARENA_INT8 = 4,       ///< layouts only
+  KVARENA_LATENT_FP8 = 5  ///< groups on CUDA only: latents of 576 elements in 656 bytes
 } kvarena_dtype;
 
 /// The order of elements inside one head's tile of a block.
@@ -194,10 +195,11 @@ typedef enum kvarena_block_order {
   KVARENA_LAYER_MAJOR = 1   ///< all blocks of a plane lie together
 } kvarena_block_order;
 
-/// Whether a plane is K or V.
+/// What a plane keeps.
 typedef enum kvarena_plane_kind {
-  KVARENA_KEY = 0,   ///< K
-  KVARENA_VALUE = 1  ///< V
+  KVARENA_KEY = 0,    ///< K
+  KVARENA_VALUE = 1,  ///< V
+  KVARENA_INDEX = 2   ///< the keys of a sparse-attention index; in a cache with groups
 } kvarena_plane_kind;
 
 /// When a cache writes zeros behind the tokens of a sequence.
@@ -635,6 +637,10 @@ typedef struct kvarena_layer_group {
   int32_t state_mode;                 ///< kvarena_state_mode
   int32_t loses_on_abort;             ///< 1: a step may write over the state that it reads, and an
                                       ///< aborted step loses it; 0: it keeps both until its end
+  int32_t has_token_scales;           ///< 1: K and V are FP8_E4M3 with an f32 for each token and
+                                      ///< head; 0: without
+  int32_t index_dim;  ///< elements of a token's key in a sparse-attention index, kept in FP8_E4M3
+                      ///< with an f32 a token: a multiple of 4 up to 128; 0: none
 } kvarena_layer_group;
 
 /// Options of a cache, and of the layout of a pool. kv_cache_options.hpp has more on each member.
@@ -1245,6 +1251,15 @@ typedef struct kvarena_write_cross_args {
   int32_t dtype;                     ///< of key and value: F32, F16 or BF16
 } kvarena_write_cross_args;
 
+/// Keys of a sparse-attention index of the step's new tokens for one layer.
+typedef struct kvarena_write_index_args {
+  uint64_t struct_size;            ///< sizeof(kvarena_write_index_args)
+  const void* key;                 ///< [num_tokens, index_dim]
+  int64_t key_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
+  int32_t layer;                   ///< 0-based
+  int32_t dtype;                   ///< of key: F32, F16 or BF16
+} kvarena_write_index_args;
+
 /// Attention of the step's new tokens over one layer.
 typedef struct kvarena_attend_args {
   uint64_t struct_size;            ///< sizeof(kvarena_attend_args)
@@ -1316,6 +1331,11 @@ KVARENA_API kvarena_status kvarena_step_states(kvarena_cache* cache, int32_t ind
 /// and not_found (sequence).
 KVARENA_API kvarena_status kvarena_step_write_cross(kvarena_cache* cache,
                                                     const kvarena_write_cross_args* args);
+/// Queues the write of the new tokens' keys of a sparse-attention index for one layer. Each becomes
+/// FP8_E4M3 with a power of two as its scale (docs/reference/c-api.md). Returns what
+/// kvarena_step_write returns; invalid_argument (layer) for a layer without an index of its own.
+KVARENA_API kvarena_status kvarena_step_write_index(kvarena_cache* cache,
+                                                    const kvarena_write_index_args* args);
 /// Queues attention of the new tokens of one layer over all tokens so far. Returns what
 /// kvarena_step_write returns, and failed_precondition (layer) when K and V were not written.
 KVARENA_API kvarena_status kvarena_step_attend(kvarena_cache* cache,
@@ -1489,18 +1509,21 @@ typedef struct kvarena_block_info {
 /// block * block_stride_bytes + head * head_stride_bytes + token * token_stride_bytes + dim *
 /// element size`. tile_order.hpp has the arithmetic of the chunked order.
 typedef struct kvarena_plane {
-  uint64_t struct_size;        ///< sizeof(kvarena_plane)
-  void* base;                  ///< block 0
-  int64_t block_stride_bytes;  ///< from one block to the next
-  int64_t head_stride_bytes;   ///< from one head to the next
-  int64_t token_stride_bytes;  ///< from one token to the next; chunked order: 0 is head_dim's
-  int64_t num_blocks;          ///< blocks in the pool
-  int32_t num_heads;           ///< KV heads
-  int32_t head_dim;            ///< elements
-  int32_t block_size;          ///< tokens a block
-  int32_t dtype;               ///< kvarena_dtype
-  int32_t tile_order;          ///< KVARENA_TILE_ROWS or KVARENA_TILE_CHUNKED; 0 is ROWS
-  int32_t reserved;            ///< 0
+  uint64_t struct_size;         ///< sizeof(kvarena_plane)
+  void* base;                   ///< block 0
+  int64_t block_stride_bytes;   ///< from one block to the next
+  int64_t head_stride_bytes;    ///< from one head to the next
+  int64_t token_stride_bytes;   ///< from one token to the next; chunked order: 0 is head_dim's
+  int64_t num_blocks;           ///< blocks in the pool
+  int32_t num_heads;            ///< KV heads
+  int32_t head_dim;             ///< elements
+  int32_t block_size;           ///< tokens a block
+  int32_t dtype;                ///< kvarena_dtype
+  int32_t tile_order;           ///< KVARENA_TILE_ROWS or KVARENA_TILE_CHUNKED; 0 is ROWS
+  int32_t reserved;             ///< 0
+  int64_t scales_offset_bytes;  ///< the f32 scale of (block, head, token) lies at `base + block *
+                                ///< block_stride_bytes + scales_offset_bytes + (head * block_size
+                                ///< + token) * 4`; 0: no such scales
 } kvarena_plane;
 
 /// Reads the figures of now.
@@ -1611,7 +1634,8 @@ typedef struct kvarena_state_view {
 /// invalid_argument (layer) for another layer.
 KVARENA_API kvarena_status kvarena_cache_state_view(kvarena_cache* cache, int32_t layer,
                                                     kvarena_state_view* view);
-/// Writes K or V (kvarena_plane_kind) of one layer of the pool. Returns invalid_argument (layer).
+/// Writes K, V or the index (kvarena_plane_kind) of one layer of the pool. Returns invalid_argument
+/// (layer), for an index also where the layer has none of its own.
 KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
                                                kvarena_plane* plane);
 /// Writes what the cache was made from, with every default filled in: the pool's blocks, the tile

@@ -1,5 +1,7 @@
 #include "kernels/append/append.h"
 
+#include "kernels/append/latent_append.h"
+#include "kernels/append/scaled_append.h"
 #include "kernels/append/token_move.h"
 #include "kernels/common/launch_checks.h"
 
@@ -10,7 +12,7 @@ namespace {
 Status check_new_tokens(const KvLayerView& kv, const void* key, const void* value, DType dtype,
                         std::int64_t num_tokens) noexcept {
   if (Status s = check_layer(kv); !s) return s;
-  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, dtype, DType::latent_fp8); !s) return s;
   if (Status s = in_range(Resource::num_tokens, num_tokens, 0, 0x7fffffff); !s) return s;
   if (num_tokens == 0) return {};
   if (Status s = element_pointer(key, dtype); !s) return s;
@@ -23,7 +25,13 @@ void* readable(const void* from) noexcept { return const_cast<void*>(from); }
 
 }  // namespace
 
-Status load_append(DType kv_dtype) noexcept { return load_token_move(TokenMap::slots, kv_dtype); }
+Status load_append(DType kv_dtype) noexcept {
+  if (kv_dtype == DType::latent_fp8) return load_latent_append();
+  if (kv_dtype == DType::fp8_e4m3) {
+    if (Status s = load_scaled_append(); !s) return s;
+  }
+  return load_token_move(TokenMap::slots, kv_dtype);
+}
 
 Status launch_append(const AppendParams& p, bool overlap, cudaStream_t stream) noexcept {
   if (Status s = check_new_tokens(p.kv, p.key, p.value, p.dtype, p.num_tokens); !s) return s;
@@ -32,6 +40,8 @@ Status launch_append(const AppendParams& p, bool overlap, cudaStream_t stream) n
   }
   if (Status s = check_token_stride(p.key_token_stride, p.kv.key, p.dtype); !s) return s;
   if (Status s = check_token_stride(p.value_token_stride, p.kv.value, p.dtype); !s) return s;
+  if (p.kv.key.dtype == DType::latent_fp8) return launch_latent_append(p, overlap, stream);
+  if (has_own_scales(p.kv)) return launch_scaled_append(p, overlap, stream);
   TokenMove move = make_token_move(TokenMap::slots, p.kv, readable(p.key), readable(p.value),
                                    p.dtype, p.scales, {p.key_token_stride, p.value_token_stride});
   move.overlap = overlap;

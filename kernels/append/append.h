@@ -3,9 +3,10 @@
 /// @file
 /// Append on CUDA: writes K and V of new tokens into a paged pool in either tile order. Source and
 /// pool may be any pair of f32, f16 and bf16. An fp8 e4m3 pool takes each of these; values are
-/// divided by its scale and saturate. Arrays of the params are device memory. Slots and table
-/// entries outside the pool are skipped. One launch, or two when K and V differ in type or dim. No
-/// allocation, no synchronisation, capturable.
+/// divided by its scale and saturate. A pool in the format latent_fp8 (latent_append.h) or with
+/// scales for each token and head (scaled_append.h) takes them by slot mapping alone. Arrays of the
+/// params are device memory. Slots and table entries outside the pool are skipped. One launch, or
+/// two when K and V differ in type or dim. No allocation, no synchronisation, capturable.
 ///
 /// With `overlap` a launch is programmatic: it may begin while the kernel before it on the stream
 /// is finishing. It reads slots, runs and tables before that kernel has completed, so that kernel

@@ -154,6 +154,9 @@ Status launch_token_move(const TokenMove& move, cudaStream_t stream) noexcept {
   bool vectors[2] = {};
   for (int i = 0; i < move.num_planes; ++i) {
     const PlaneMove& plane = move.planes[i];
+    if (plane.from.scales_offset != 0 || plane.to.scales_offset != 0) {
+      return unsupported(Resource::scale);
+    }
     instances[i] = find_instance(plane.from.dtype, plane.to.dtype);
     if (instances[i] == nullptr) {
       return unsupported_by(SupportedList::moved_dtypes, plane.to.dtype);

@@ -30,10 +30,14 @@ template <class T>
 constexpr DType kTypeOf = DType::bf16;
 template <>
 constexpr DType kTypeOf<__half> = DType::f16;
+template <>
+constexpr DType kTypeOf<Fp8> = DType::fp8_e4m3;
+template <>
+constexpr DType kTypeOf<columns::LatentFp8> = DType::latent_fp8;
 
 /// A row of the dispatch table.
 struct Instance {
-  DType dtype;
+  DType kv_dtype;
   std::int32_t head_dim;
   ColumnsKind kind;
   cudaError_t (*launch)(const Launch&, bool overlap, cudaStream_t stream);
@@ -87,8 +91,9 @@ Status check_numbers(const ColumnsParams& p) noexcept {
 Status check(const ColumnsParams& p) noexcept {
   const ColumnsLimits& limits = p.limits;
   if (Status s = check_columns_limits(limits); !s) return s;
-  if (Status s = check_enum(Resource::dtype, p.dtype, DType::int8); !s) return s;
-  if (p.dtype != limits.kv_dtype) return unsupported_by(SupportedList::columns_dtypes, p.dtype);
+  if (Status s = check_enum(Resource::dtype, p.dtype, DType::latent_fp8); !s) return s;
+  const DType dtype = limits.head_dim == kLatentDim ? DType::bf16 : limits.kv_dtype;
+  if (p.dtype != dtype) return unsupported_by(SupportedList::columns_dtypes, p.dtype);
   if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, 0x7fffffff); !s) return s;
   if (Status s = check_numbers(p); !s) return s;
   struct Pointer {
@@ -104,10 +109,10 @@ Status check(const ColumnsParams& p) noexcept {
     if (pointer.address == nullptr && !pointer.is_needed) continue;
     if (Status s = aligned_pointer(pointer.address, pointer.alignment); !s) return s;
   }
-  for (const std::int64_t stride : {p.block_stride, p.head_stride}) {
+  for (const std::int64_t stride : {p.block_stride, p.head_stride, p.value_head_stride}) {
     if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
   }
-  const std::int32_t out_dim = columns_value_dim(limits.head_dim);
+  const std::int32_t out_dim = columns_value_dim(limits);
   for (const auto& [stride, dim] :
        {std::pair{p.q_token_stride, limits.head_dim}, {p.out_token_stride, out_dim}}) {
     if (Status s = check_token_stride(stride, limits.num_q_heads, dim, p.dtype); !s) return s;
@@ -132,7 +137,9 @@ Launch launch_of(ColumnsParams p) noexcept {
   const std::int32_t heads = p.limits.num_q_heads;
   const std::int32_t dim = p.limits.head_dim;
   p.q_token_stride = token_stride(p.q_token_stride, heads, dim, p.dtype);
-  p.out_token_stride = token_stride(p.out_token_stride, heads, columns_value_dim(dim), p.dtype);
+  p.out_token_stride =
+      token_stride(p.out_token_stride, heads, columns_value_dim(p.limits), p.dtype);
+  if (p.value_head_stride == 0) p.value_head_stride = p.head_stride;
   const std::int32_t group = p.limits.num_q_heads / p.limits.num_kv_heads;
   const std::int32_t tiles = p.block_size / kTileTokens;
   columns::Constants constants{};
@@ -155,7 +162,7 @@ Launch launch_of(ColumnsParams p) noexcept {
 
 Status load_columns(DType kv_dtype, std::int32_t head_dim) noexcept {
   for (const Instance& instance : kInstances) {
-    if (instance.dtype != kv_dtype || instance.head_dim != head_dim) continue;
+    if (instance.kv_dtype != kv_dtype || instance.head_dim != head_dim) continue;
     if (Status s = instance.load(); !s) return s;
   }
   if (Status s = load_find_prefixes(); !s) return s;
@@ -168,8 +175,8 @@ Status launch_columns(const ColumnsParams& params, bool overlap, cudaStream_t st
   if (Status s = check_device(); !s) return s;
   const ColumnsKind kind = columns_kind(params.limits);
   for (const Instance& instance : kInstances) {
-    if (instance.dtype != params.dtype || instance.head_dim != params.limits.head_dim ||
-        instance.kind != kind) {
+    if (instance.kv_dtype != params.limits.kv_dtype ||
+        instance.head_dim != params.limits.head_dim || instance.kind != kind) {
       continue;
     }
     return launch_status(instance.launch(launch_of(params), overlap, stream));

@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kPerSm)
   if (thread < C::kStages) {
     init_barrier(&shared.key_full[thread], 1);
     init_barrier(&shared.key_empty[thread], C::kWarpgroups);
-    init_barrier(&shared.value_full[thread], 1);
-    init_barrier(&shared.value_empty[thread], C::kWarpgroups);
+    init_barrier(&shared.value_full[thread], 32);
+    init_barrier(&shared.value_empty[thread], 128 * C::kWarpgroups);
   }
   fence_barrier_init();
   if (warp < 0) {

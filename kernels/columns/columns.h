@@ -14,10 +14,11 @@
 /// No thread block waits for another. The same inputs give the same bits. With fixed parts, the
 /// bits of a row do not depend on the other rows of the batch.
 ///
-/// With head_dim kLatentDim it serves latents (MLA): `value` equals `key`, V is the leading
-/// kLatentValueDim elements of K, rows have any number of query columns up to kMaxLatentColumns,
-/// and there is no window, soft cap or shared prefix. A launch is then two kernels: the second one
-/// combines the parts of cut items.
+/// With head_dim kLatentDim it serves latents (MLA) of bf16 or fp8_e4m3, or in the format
+/// latent_fp8, which lies in rows order: `value` equals `key`, V is the leading kLatentValueDim
+/// elements of K, rows have any number of query columns up to kMaxLatentColumns, and there is no
+/// window, soft cap or shared prefix. A launch is then two kernels: the second one combines the
+/// parts of cut items.
 
 #include "kernels/columns/columns_limits.h"
 #include "kernels/params.h"
@@ -38,7 +39,7 @@ struct ColumnsScheduleParams {
   std::int32_t min_q_len = 1;  ///< rows of the class have min_q_len .. max_q_len query tokens;
                                ///< all other rows are skipped
   std::int32_t max_q_len = 0;  ///< 0: limits.q_len. Only of latents it may be more, if limits.q_len
-                               ///< is kLatentRunTokens: at most kMaxLatentRowTokens
+                               ///< is kRunTokens: at most kMaxRunsTokens
   const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
   const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row; null:
                                             ///< each row has limits.q_len
@@ -72,6 +73,7 @@ struct ColumnsParams {
   const void* value = nullptr;            ///< block 0 of the layer's V
   std::int64_t block_stride = 0;          ///< bytes from one block to the next
   std::int64_t head_stride = 0;           ///< bytes from one head's tiles to the next
+  std::int64_t value_head_stride = 0;     ///< the same of V; 0: that of K
   std::int32_t block_size = 16;           ///< tokens, a multiple of 16
   const BlockId* block_tables = nullptr;  ///< [.., table_stride] rows of block ids; entries
                                           ///< before a window and past a row's length are not
@@ -80,7 +82,8 @@ struct ColumnsParams {
   std::int32_t num_rows = 0;              ///< as scheduled; 0: nothing is launched
   std::int32_t window_tokens = 0;         ///< as scheduled
   const void* prefixes = nullptr;         ///< as scheduled
-  DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype
+  DType dtype = DType::bf16;              ///< of q and out: limits.kv_dtype; of latents bf16
+  QuantScales scales = {};                ///< of latents in fp8_e4m3; device pointers
   float scale = 1.0F;                     ///< of the logits, positive
   float soft_cap = 0.0F;                  ///< of the logits, 0: none; not with tree_mask
   void* workspace = nullptr;              ///< as scheduled

@@ -117,7 +117,7 @@ template <class C, int kRows, int kAtOnce>
 __device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const Launch& launch,
                                           const ColumnsItem& item, int first_part, int column,
                                           int columns, float scale, int lane) {
-  constexpr bool kAhead = C::kDim <= 128 && kRows * kAtOnce > 4;
+  constexpr bool kAhead = C::kKeyDim <= 128 && kRows * kAtOnce > 4;
   const int count = min(32, parts_of<C>(item) - first_part);
   Loaded<kRows, kAtOnce> v;
   if constexpr (kAhead) {
@@ -158,8 +158,8 @@ __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result,
     const int dim = e * 128 + lane * 4;
     if (dim >= C::kDim) continue;
     const float* const o = result.o[r] + 4 * e;
-    *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + bytes_to<C>(place, p.out_token_stride) +
-                              dim * 2) =
+    *reinterpret_cast<uint2*>(static_cast<char*>(p.out) +
+                              bytes_to<C::kDim>(place, p.out_token_stride) + dim * 2) =
         make_uint2(pack<T>(o[0] * factor, o[1] * factor), pack<T>(o[2] * factor, o[3] * factor));
   }
 }
@@ -225,7 +225,7 @@ __device__ __forceinline__ bool arrive_at(const Launch& launch, int item, int ar
 template <class C>
 __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& shared,
                                             const ColumnsSegment& segment, int warp, int lane) {
-  constexpr bool kIsLong = C::kDim > 128;
+  constexpr bool kIsLong = C::kKeyDim > 128;
   ColumnsItem item;
   if constexpr (!kIsLong) item = load_item(launch, segment.item);  // it may be needed soon
   sync_named<kPartBarrier>(C::kConsumers);
@@ -240,7 +240,7 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
       if (!kIsLong && item.columns > 2 * kWarps) {
         combine<C, 4, C::kCap ? 3 : 6>(launch, item, warp, kWarps, lane);
       } else {
-        combine<C, 2, kIsLong || C::kCap ? 8 : 14>(launch, item, warp, kWarps, lane);
+        combine<C, 2, kIsLong ? 6 : C::kCap ? 8 : 14>(launch, item, warp, kWarps, lane);
       }
     } else {
       combine<C, kIsLong ? 4 : 8, 2>(launch, item, warp, kWarps, lane);

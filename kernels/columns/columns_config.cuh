@@ -8,6 +8,7 @@
 
 #include "kernels/columns/columns.h"
 #include "kernels/columns/columns_workspace.h"
+#include "kernels/common/convert.cuh"
 #include "kernels/common/hopper.cuh"
 #include "kernels/common/wgmma.cuh"
 #include "kvarena/base/tile_order.hpp"
@@ -33,7 +34,8 @@ template <class T_, int D, ColumnsKind kKind, bool kCap_>
 struct Config {
   using T = T_;
   static constexpr ColumnsShape kShape = columns_shape(D, kKind);
-  static constexpr int kDim = D;
+  static constexpr int kKeyDim = D;                                          ///< of q and K
+  static constexpr int kDim = has_short_values(kKind) ? kShortValueDim : D;  ///< of V and out
   static constexpr int kColumns = kShape.columns;     ///< query columns of a thread block
   static constexpr int kTokens = kShape.slab_tokens;  ///< tokens of a slab
   static constexpr int kStages = kShape.stages;
@@ -42,18 +44,22 @@ struct Config {
   static constexpr int kConsumers = kWarpgroups * 128;
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kTiles = kTokens / kTileTokens;  ///< of a slab
-  static constexpr int kTileBytes = kTileTokens * D * 2;
-  static constexpr int kSlabBytes = kTokens * D * 2;
-  static constexpr int kGroupBytes = kAtomTokens * D * 2;  ///< of eight tokens
+  static constexpr int kKeyTileBytes = kTileTokens * kKeyDim * 2;
+  static constexpr int kKeySlabBytes = kTokens * kKeyDim * 2;
+  static constexpr int kKeyGroupBytes = kAtomTokens * kKeyDim * 2;  ///< of eight tokens
+  static constexpr int kTileBytes = kTileTokens * kDim * 2;         ///< of V, with the next two
+  static constexpr int kSlabBytes = kTokens * kDim * 2;
+  static constexpr int kGroupBytes = kAtomTokens * kDim * 2;
   static constexpr int kPiece = D * 2 % kPieceBytes == 0 ? kPieceBytes : kSmallPiece;
   static constexpr int kAtomBytes = kAtomTokens * kPiece;
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr bool kCap = kCap_;
-  static constexpr bool kHasTiles = kKind != ColumnsKind::narrow;  ///< serves shared prefixes
+  /// Whether it serves shared prefixes.
+  static constexpr bool kHasTiles = kKind == ColumnsKind::shared || kKind == ColumnsKind::wide;
   /// Threads that wait until the barriers are set up: consumers and producer.
   static constexpr int kSetUpThreads = kConsumers + 32;
   /// The queries of the next segment are loaded a segment ahead, where registers hold both.
-  static constexpr bool kQueryAhead = kKind == ColumnsKind::wide && D <= 128;
+  static constexpr bool kQueryAhead = kColumns == 128 && D <= 128;
   /// With head_dim 256, registers hold the output and not the queries.
   static constexpr bool kSharedQuery = D > 192;
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
@@ -74,7 +80,7 @@ __device__ __forceinline__ void wait_for_set_up() {
 /// The shared memory of a thread block.
 template <class C>
 struct alignas(1024) Shared {
-  char key[C::kStages][C::kSlabBytes];
+  char key[C::kStages][C::kKeySlabBytes];
   char value[C::kStages][C::kSlabBytes];
   char query[C::kQueryBytes];
   Barrier key_full[C::kStages];
@@ -83,6 +89,9 @@ struct alignas(1024) Shared {
   Barrier value_empty[C::kStages];
   int is_last;  ///< this thread block's part of the item arrived last
 };
+
+/// The type of a pool in the format latent_fp8.
+struct LatentFp8 {};
 
 /// What a launch computes from its parameters.
 struct Constants {
@@ -141,10 +150,10 @@ __device__ __forceinline__ Place place_of(const Launch& launch, int q_begin, int
   const int group = launch.constants.group;
   return {std::int64_t{q_begin} + token, head * group + column - token * group};
 }
-/// Returns the bytes from the begin of q or out to the place's dim 0.
-template <class C>
+/// Returns the bytes from the begin of q or out, of kDim dims a head, to the place's dim 0.
+template <int kDim>
 __device__ __forceinline__ std::int64_t bytes_to(const Place& place, std::int64_t token_stride) {
-  return place.token * token_stride + place.head * (C::kDim * 2);
+  return place.token * token_stride + place.head * (kDim * 2);
 }
 
 /// Loads segment `index`, which the schedule wrote before this kernel began. Lane i of the warp

@@ -38,6 +38,15 @@ struct Consumer {
     if (threadIdx.x % 128 == 0) arrive(barrier);
   }
 
+  /// Does the same for a stage of V. With `each` every thread tells it, after it has read V itself.
+  __device__ __forceinline__ void release_value(int stage, bool each = false) const {
+    if (each) {
+      arrive(&shared.value_empty[stage]);
+    } else if (threadIdx.x % 128 == 0) {
+      arrive_many(&shared.value_empty[stage], 128);
+    }
+  }
+
   /// Waits for the threads of this warpgroup.
   __device__ __forceinline__ void sync_warpgroup() const {
     if (C::kWarpgroups == 1 || warp / 4 == 0) {
@@ -86,7 +95,7 @@ __device__ __forceinline__ void Consumer<C>::stage_query(const ColumnsSegment& s
   Query<C> query;
   load_query(query, segment);
   sync_warpgroup();  // the products with the queries before have ended in all warps
-  query.store_operand(shared.query + warp * 2 * C::kGroupBytes, g, t);
+  query.store_operand(shared.query + warp * 2 * C::kKeyGroupBytes, g, t);
   fence_async_proxy();
   sync_warpgroup();
 }
@@ -96,15 +105,15 @@ template <class C>
 __device__ __forceinline__ void Consumer<C>::multiply_key(float (&s)[C::kTokens / 2],
                                                           const Query<C>& query, int stage) const {
   const std::uint32_t key =
-      operand_base(shared_address(shared.key[0]), 16) + stage * (C::kSlabBytes >> 4);
+      operand_base(shared_address(shared.key[0]), 16) + stage * (C::kKeySlabBytes >> 4);
 #pragma unroll
-  for (int i = 0; i < C::kDim / 16; ++i) {
+  for (int i = 0; i < C::kKeyDim / 16; ++i) {
     const int step = i * 32 / C::kPiece * C::kAtomBytes + i * 32 % C::kPiece;
-    const std::uint64_t b = operand_at<C::kGroupBytes, C::kSwizzle>(key, step);
+    const std::uint64_t b = operand_at<C::kKeyGroupBytes, C::kSwizzle>(key, step);
     if constexpr (C::kSharedQuery) {
       const std::uint32_t a =
-          operand_base(shared_address(shared.query), 16) + warp / 4 * (64 * C::kDim * 2 >> 4);
-      Wgmma<T, C::kTokens>::ss(s, operand_at<C::kGroupBytes, C::kSwizzle>(a, step), b, i > 0);
+          operand_base(shared_address(shared.query), 16) + warp / 4 * (64 * C::kKeyDim * 2 >> 4);
+      Wgmma<T, C::kTokens>::ss(s, operand_at<C::kKeyGroupBytes, C::kSwizzle>(a, step), b, i > 0);
     } else {
       std::uint32_t a[4];
       query.fragment(a, i);
@@ -191,7 +200,8 @@ __device__ __forceinline__ void Consumer<C>::add_value(float (&o)[C::kDim / 2],
   const int stage = values % C::kStages;
   wait(&shared.value_full[stage], (values / C::kStages) & 1);
   bool is_apart = false;
-  if (is_partly_seen(sight, slab_token)) {
+  const bool has_read = is_partly_seen(sight, slab_token);
+  if (has_read) {
     const bool is_bad =
         !is_finite_value<C>(shared.value[stage], static_cast<int>(threadIdx.x) % 128);
     is_apart = any_of_warpgroup(is_bad, C::kWarpgroups == 1 ? 0 : warp / 4);
@@ -207,7 +217,7 @@ __device__ __forceinline__ void Consumer<C>::add_value(float (&o)[C::kDim / 2],
     wait_products<0>();
     fence_registers(o);
   }
-  release(&shared.value_empty[stage]);
+  release_value(stage, has_read);
   ++values;
 }
 
@@ -259,7 +269,7 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
     fence_registers(s);
     wait_products<0>();
     fence_registers(o);
-    release(&shared.value_empty[value]);
+    release_value(value);
     ++values;
   }
   round_weights(weights, s);
@@ -310,7 +320,7 @@ __device__ __forceinline__ void Consumer<C>::skip_slabs(int slabs) {
     wait(&shared.value_full[value], (values / C::kStages) & 1);
     sync_named<kQueryBarrier + 1>(128);
     release(&shared.key_empty[key]);
-    release(&shared.value_empty[value]);
+    release_value(value);
   }
 }
 

@@ -37,9 +37,10 @@ struct Producer {
                                  32);
   }
   /// Returns the bytes from a head's K or V to a tile, which lies in `block`.
+  template <int kTileBytes>
   __device__ __forceinline__ std::int64_t tile_offset(int block, int tile) const {
     const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
-    return block * launch.params.block_stride + within * C::kTileBytes;
+    return block * launch.params.block_stride + within * kTileBytes;
   }
   /// Returns this lane's block of the kSlabsAhead slabs from `first` of a segment on. Entries that
   /// no query token needs are not read.
@@ -80,12 +81,12 @@ __device__ __forceinline__ void Producer<C>::copy_key(const ColumnsSegment& segm
   const bool is_seen =
       lane < C::kTiles && token < segment.seq_len && token + kTileTokens > segment.first_seen;
   const int count = __popc(__ballot_sync(~0U, is_seen));
-  if (lane == 0) arrive_and_expect(&shared.key_full[stage], count * C::kTileBytes);
+  if (lane == 0) arrive_and_expect(&shared.key_full[stage], count * C::kKeyTileBytes);
   __syncwarp();
   if (is_seen) {
-    copy_bulk(shared_address(shared.key[stage]) + lane * C::kTileBytes,
-              key + tile_offset(block, token / kTileTokens), C::kTileBytes, &shared.key_full[stage],
-              hint);
+    copy_bulk(shared_address(shared.key[stage]) + lane * C::kKeyTileBytes,
+              key + tile_offset<C::kKeyTileBytes>(block, token / kTileTokens), C::kKeyTileBytes,
+              &shared.key_full[stage], hint);
   }
 }
 
@@ -120,22 +121,29 @@ __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& se
   const bool is_whole =
       lane < C::kTiles && token + kTileTokens <= segment.seq_len && token >= segment.first_seen;
   const unsigned whole = __ballot_sync(~0U, is_whole);
-  if (whole != (1U << C::kTiles) - 1) {
+  const bool has_edge = whole != (1U << C::kTiles) - 1;
+  if (has_edge) {
 #pragma unroll 1
     for (int i = 0; i < C::kTiles; ++i) {
       if ((whole >> i & 1) != 0) continue;
       const int first = segment.first_token + (at * C::kTiles + i) * kTileTokens;
-      write_edge_tile(segment, value + tile_offset(__shfl_sync(~0U, block, i), first / kTileTokens),
-                      shared.value[stage] + i * C::kTileBytes, first);
+      write_edge_tile(
+          segment,
+          value + tile_offset<C::kTileBytes>(__shfl_sync(~0U, block, i), first / kTileTokens),
+          shared.value[stage] + i * C::kTileBytes, first);
     }
     fence_async_proxy();
-    __syncwarp();
   }
-  if (lane == 0) arrive_and_expect(&shared.value_full[stage], __popc(whole) * C::kTileBytes);
+  if (lane == 0) expect(&shared.value_full[stage], __popc(whole) * C::kTileBytes);
   __syncwarp();
+  if (has_edge) {
+    arrive(&shared.value_full[stage]);  // each lane for what it has written
+  } else if (lane == 0) {
+    arrive_many(&shared.value_full[stage], 32);
+  }
   if (is_whole) {
     copy_bulk(shared_address(shared.value[stage]) + lane * C::kTileBytes,
-              value + tile_offset(block, token / kTileTokens), C::kTileBytes,
+              value + tile_offset<C::kTileBytes>(block, token / kTileTokens), C::kTileBytes,
               &shared.value_full[stage], hint);
   }
 }
@@ -155,9 +163,11 @@ __device__ __forceinline__ void Producer<C>::run(int words) {
     int after_next = 0;
     // K and V of a row are read once; those of a tile also by other tiles of the group.
     hint = C::kHasTiles && segment.q_len == 0 ? evict_normal_hint() : evict_first_hint();
-    const std::int64_t to_head = segment.head * launch.params.head_stride;
-    const char* const key = static_cast<const char*>(launch.params.key) + to_head;
-    const char* const value = static_cast<const char*>(launch.params.value) + to_head;
+    const std::int64_t to_key = segment.head * launch.params.head_stride;
+    const std::int64_t to_value =
+        C::kDim == C::kKeyDim ? to_key : segment.head * launch.params.value_head_stride;
+    const char* const key = static_cast<const char*>(launch.params.key) + to_key;
+    const char* const value = static_cast<const char*>(launch.params.value) + to_value;
     for (int first = 0; first < slabs; first += kSlabsAhead) {
       int ahead = 0;
       if (first + kSlabsAhead < slabs) {

@@ -12,8 +12,8 @@ namespace kvarena::kernels::columns {
 /// The queries of a thread's two columns: first as loaded, after arrange() operands.
 template <class C>
 struct Query {
-  static constexpr int kPieces = C::kDim / 32;
-  QueryRegisters<C::kDim> words;
+  static constexpr int kPieces = C::kKeyDim / 32;
+  QueryRegisters<C::kKeyDim> words;
 
   /// Loads columns `column` and column + 8 of a segment; those past its last are zeros.
   __device__ __forceinline__ void load(const Launch& launch, const ColumnsSegment& segment,
@@ -26,14 +26,15 @@ struct Query {
       if (C::kHasTiles && segment.q_len == 0 && is_in)
         place.token = __ldg(launch.tile_tokens + place.token);
       const ColumnsParams& p = launch.params;
-      load_query_row<C::kDim>(
-          words, h, static_cast<const char*>(p.q) + bytes_to<C>(place, p.q_token_stride), t, is_in);
+      load_query_row<C::kKeyDim>(
+          words, h, static_cast<const char*>(p.q) + bytes_to<C::kKeyDim>(place, p.q_token_stride),
+          t, is_in);
     }
   }
-  __device__ __forceinline__ void arrange(int t) { transpose_query<C::kDim>(words, t); }
+  __device__ __forceinline__ void arrange(int t) { transpose_query<C::kKeyDim>(words, t); }
   /// Copies fragment `step` (16 dims) in the order of the products' operand.
   __device__ __forceinline__ void fragment(std::uint32_t (&a)[4], int step) const {
-    query_operand<C::kDim>(a, words, step);
+    query_operand<C::kKeyDim>(a, words, step);
   }
   /// Stores the chunks as an operand in shared memory, in the order of the pool. `to` is the place
   /// of this warp's 16 columns.
@@ -43,7 +44,7 @@ struct Query {
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {
         const std::uint32_t(&y)[4] = words[h * kPieces + j];
-        *reinterpret_cast<uint4*>(to + h * C::kGroupBytes + j * 512 + g * 64 +
+        *reinterpret_cast<uint4*>(to + h * C::kKeyGroupBytes + j * 512 + g * 64 +
                                   ((t ^ (g >> 1 & 3)) << 4)) = make_uint4(y[0], y[1], y[2], y[3]);
       }
     }
@@ -61,8 +62,8 @@ __device__ __forceinline__ void write_column(const Launch& launch, const Place& 
   const float* const sink = p.sinks != nullptr ? p.sinks + (is_in ? place.head : 0) : nullptr;
   if (sink != nullptr) sum = with_sink<C>(sum, maximum, *sink, scale);
   const float factor = sum > 0.0F ? inverse_fast(sum) : 0.0F;
-  T* const to =
-      reinterpret_cast<T*>(static_cast<char*>(p.out) + bytes_to<C>(place, p.out_token_stride));
+  T* const to = reinterpret_cast<T*>(static_cast<char*>(p.out) +
+                                     bytes_to<C::kDim>(place, p.out_token_stride));
   constexpr int kPieces = C::kDim / 32;
   std::uint32_t words[kPieces][4];
 #pragma unroll

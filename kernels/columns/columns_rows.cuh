@@ -30,14 +30,14 @@ __device__ inline ColumnsRow load_row(const Params& p, int row) {
   return r;
 }
 
-/// Returns the runs of a row of latents.
+/// Returns the runs of a row.
 __device__ inline int runs_of(const ColumnsRow& r) {
-  return (r.q_len + kLatentRunTokens - 1) / kLatentRunTokens;
+  return (r.q_len + kRunTokens - 1) / kRunTokens;
 }
-/// Returns run `run` of a row of latents, as a row.
-__device__ inline ColumnsRow latent_run(const ColumnsRow& r, int run) {
-  const int first = run * kLatentRunTokens;
-  const int count = min(kLatentRunTokens, r.q_len - first);
+/// Returns run `run` of a row, as a row.
+__device__ inline ColumnsRow run_of_row(const ColumnsRow& r, int run) {
+  const int first = run * kRunTokens;
+  const int count = min(kRunTokens, r.q_len - first);
   return {r.q_begin + first, count, r.seq_len - r.q_len + first + count};
 }
 

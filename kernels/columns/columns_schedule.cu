@@ -136,8 +136,9 @@ struct Span {
 __device__ Span part_span(const Context& c, const Unit& unit) {
   if (c.part_slabs == 0) return {0, unit.slabs};
   const int first = first_slab(c, unit);
-  const int begin = (first + unit.slab) / c.part_slabs * c.part_slabs - first;
-  return {max(0, begin), min(unit.slabs, begin + c.part_slabs)};
+  const int length = part_slabs_of(c, unit.entry, c.part_slabs);
+  const int begin = (first + unit.slab) / length * length - first;
+  return {max(0, begin), min(unit.slabs, begin + length)};
 }
 
 /// Returns the first unit of a run: an even cut, moved to the end of a fixed part, or to the end of
@@ -267,8 +268,8 @@ __global__ void __launch_bounds__(kThreads)
 /// Checks whether `p` can be scheduled.
 Status check(const ColumnsScheduleParams& p) noexcept {
   if (Status s = check_columns_limits(p.limits); !s) return s;
-  const bool has_runs = p.limits.head_dim == kLatentDim && p.limits.q_len == kLatentRunTokens;
-  const std::int32_t most = has_runs ? kMaxLatentRowTokens : p.limits.q_len;
+  const bool may_have_runs = has_runs(p.limits) && p.limits.q_len == kRunTokens;
+  const std::int32_t most = may_have_runs ? kMaxRunsTokens : p.limits.q_len;
   if (Status s = in_range(Resource::num_tokens, p.max_q_len, 0, most); !s) return s;
   const std::int32_t longest = p.max_q_len > 0 ? p.max_q_len : p.limits.q_len;
   if (Status s = in_range(Resource::num_tokens, p.min_q_len, 1, longest); !s) return s;
@@ -295,7 +296,7 @@ Status launch_columns_schedule(const ColumnsScheduleParams& params, cudaStream_t
   using columns_schedule::kThreads;
   if (Status s = columns_schedule::check(params); !s) return s;
   const auto kernel = columns_schedule::write_schedule;
-  // A row of latents may have several entries.
+  // A row may have several runs.
   const int rows = params.max_q_len > params.limits.q_len
                        ? params.limits.max_rows
                        : std::min(params.num_rows, params.limits.max_rows);

@@ -95,9 +95,10 @@ __device__ inline ColumnsSegment row_segment(const Context& c, const Part& its) 
   segment.partial = -1;
   Parts parts{};
   if (c.part_slabs > 0) {
-    parts.count = parts_of(first, unit.slabs, c.part_slabs);
+    const int length = part_slabs_of(c, unit.entry, c.part_slabs);
+    parts.count = parts_of(first, unit.slabs, length);
     const int slot = c.entries.first_slot[unit.entry] + unit.item * parts.count;
-    const int part = (first + unit.slab) / c.part_slabs - first / c.part_slabs;
+    const int part = (first + unit.slab) / length - first / length;
     parts.row = slot * c.shape.columns;
     if (parts.count > 1) segment.partial = parts.row + part * c.shape.columns;
   } else {

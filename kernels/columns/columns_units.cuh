@@ -81,17 +81,19 @@ struct Context {
 
 /// Whether the rows are latents.
 __device__ inline bool is_latent(const Context& c) { return c.p.limits.head_dim == kLatentDim; }
+/// Whether a row may have several entries: runs.
+__device__ inline bool has_runs(const Context& c) { return kernels::has_runs(c.p.limits); }
 
 inline constexpr int kRunShift = 20;
 /// Returns the row of the batch of an entry that is no tile and no member.
 __device__ inline int batch_row(const Context& c, int entry) {
   const int row = c.entries.row[entry];
-  return is_latent(c) ? row & ((1 << kRunShift) - 1) : row;
+  return has_runs(c) ? row & ((1 << kRunShift) - 1) : row;
 }
 /// Returns what the entry computes of it.
 __device__ inline ColumnsRow row_of(const Context& c, int entry) {
   const ColumnsRow r = load_row(c.p, batch_row(c, entry));
-  return is_latent(c) ? latent_run(r, c.entries.row[entry] >> kRunShift) : r;
+  return has_runs(c) ? run_of_row(r, c.entries.row[entry] >> kRunShift) : r;
 }
 
 /// Whether a step's prefixes are used.
@@ -188,7 +190,7 @@ __device__ inline void list_runs(Context& c, int base, int runs) {
     for (int from = 1; from < count; from += kThreads) {
       const int run = from + static_cast<int>(threadIdx.x);
       const bool is_in = run < count;
-      const ColumnsRow its = latent_run(r, min(run, count - 1));
+      const ColumnsRow its = run_of_row(r, min(run, count - 1));
       append_entries(c, is_in, row | run << kRunShift, slabs_of(c, its), items_of(c, its));
     }
     if (static_cast<int>(threadIdx.x) == thread) runs = 0;
@@ -206,9 +208,9 @@ __device__ inline void list_entries(Context& c) {
     const ColumnsRow r = is_row ? load_row(c.p, row) : ColumnsRow{};
     const bool is_in =
         is_row && is_of_class(c.p, row, r) && !(has_tiles && c.p.shared_tokens[row] > 0);
-    const ColumnsRow its = is_latent(c) && is_in ? latent_run(r, 0) : r;
+    const ColumnsRow its = has_runs(c) && is_in ? run_of_row(r, 0) : r;
     append_entries(c, is_in, row, is_in ? slabs_of(c, its) : 0, is_in ? items_of(c, its) : 0);
-    if (is_latent(c)) list_runs(c, base, is_in ? runs_of(r) : 0);
+    if (has_runs(c)) list_runs(c, base, is_in ? runs_of(r) : 0);
   }
   if (threadIdx.x == 0 && c.num_entries <= c.max_entries) {
     c.entries.first_unit[c.num_entries] = c.total;
@@ -218,10 +220,19 @@ __device__ inline void list_entries(Context& c) {
   c.total = c.entries.first_unit[c.num_entries];
 }
 
-/// Returns the partial results of an entry with parts of `length` slabs.
-__device__ inline int slots_of(const Context& c, int entry, int length) {
+/// Returns the slabs of a fixed part of an entry, where most have `length`. The runs of a row that
+/// has several are not cut: they are many items, and their parts would take much memory.
+__device__ inline int part_slabs_of(const Context& c, int entry, int length) {
+  constexpr int kWhole = 1 << 29;
+  const bool is_run = has_runs(c) && load_row(c.p, batch_row(c, entry)).q_len > kRunTokens;
+  return is_run ? kWhole : length;
+}
+
+/// Returns the partial results of an entry with parts of `slabs_of_part` slabs.
+__device__ inline int slots_of(const Context& c, int entry, int slabs_of_part) {
   const int slabs = c.entries.slabs[entry];
   const ColumnsRow r = row_of(c, entry);
+  const int length = part_slabs_of(c, entry, slabs_of_part);
   const int parts = parts_of(first_seen(c.p, r) / c.shape.slab_tokens, slabs, length);
   return parts == 1 ? 0 : parts * items_of(c, r);
 }

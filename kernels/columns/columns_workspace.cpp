@@ -47,8 +47,9 @@ std::int32_t most_columns_rows(const ColumnsLimits& limits) noexcept {
 }
 
 Status check_columns_limits(const ColumnsLimits& limits) noexcept {
-  if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::int8); !s) return s;
-  if (limits.kv_dtype != DType::bf16 && limits.kv_dtype != DType::f16) {
+  if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::latent_fp8); !s) return s;
+  const bool is_latent = limits.head_dim == kLatentDim;
+  if (!is_latent && limits.kv_dtype != DType::bf16 && limits.kv_dtype != DType::f16) {
     return unsupported_by(SupportedList::columns_dtypes, limits.kv_dtype);
   }
   struct Range {
@@ -56,7 +57,6 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
     std::int64_t value, smallest, largest;
   };
   const std::int64_t heads = limits.num_kv_heads;
-  const bool is_latent = limits.head_dim == kLatentDim;
   const std::int64_t columns = is_latent ? kMaxLatentColumns : kMaxColumns;
   const std::int64_t most_heads = heads * (columns / std::max(1, limits.q_len));
   const Range ranges[] = {
@@ -73,12 +73,21 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
     return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads, most_heads);
   }
   if (is_latent) {
-    if (limits.kv_dtype != DType::bf16) {
+    if (limits.kv_dtype != DType::bf16 && limits.kv_dtype != DType::fp8_e4m3 &&
+        limits.kv_dtype != DType::latent_fp8) {
       return unsupported_by(SupportedList::latent_dtypes, limits.kv_dtype);
     }
     if (Status s = in_range(Resource::num_kv_heads, heads, 1, 1); !s) return s;
     if (Status s = in_range(Resource::num_sequences, limits.shared_rows, 0, 0); !s) return s;
     return check_items(limits);
+  }
+  if (!has_short_values(limits)) {
+    const std::int32_t value_dim = limits.value_dim == 0 ? limits.head_dim : limits.value_dim;
+    if (value_dim != limits.head_dim) {
+      return unsupported_by(SupportedList::columns_head_dims, Resource::head_dim, value_dim);
+    }
+  } else if (Status s = in_range(Resource::num_sequences, limits.shared_rows, 0, 0); !s) {
+    return s;
   }
   for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
     if (limits.head_dim == dim) return check_items(limits);

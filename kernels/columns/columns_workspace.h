@@ -31,13 +31,20 @@ inline constexpr std::int32_t kFixedPartTokens = 2048;
 
 /// The kinds of instances of a head_dim.
 enum class ColumnsKind : std::uint8_t {
-  narrow,     ///< two thread blocks of 64 columns a multiprocessor
-  shared,     ///< as narrow, for rows with prefixes; head_dim is at most 128
-  wide,       ///< one thread block of 128 columns; for rows with prefixes too
-  latent_16,  ///< latents: one thread block of 16 columns
-  latent_32,  ///< of 32
-  latent_64,  ///< of 64
+  narrow,        ///< two thread blocks of 64 columns a multiprocessor
+  shared,        ///< as narrow, for rows with prefixes; head_dim is at most 128
+  wide,          ///< one thread block of 128 columns; for rows with prefixes too
+  narrow_short,  ///< as narrow, K of kLongKeyDim with V of kShortValueDim
+  wide_short,    ///< one thread block of 128 columns, with these
+  latent_16,     ///< latents: one thread block of 16 columns
+  latent_32,     ///< of 32
+  latent_64,     ///< of 64
 };
+
+/// Whether V has kShortValueDim dims.
+constexpr bool has_short_values(ColumnsKind kind) noexcept {
+  return kind == ColumnsKind::narrow_short || kind == ColumnsKind::wide_short;
+}
 
 /// Chooses the launch shape. Two thread blocks of 64 columns keep about 96 KiB of copies in flight
 /// on a multiprocessor: more delays the stores at the end of a part, less leaves the memory idle.
@@ -49,6 +56,8 @@ constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) no
     case ColumnsKind::latent_16: return {16, 64, 2, 1};
     case ColumnsKind::latent_32: return {32, 64, 2, 1};
     case ColumnsKind::latent_64: return {64, 64, 2, 1};
+    case ColumnsKind::narrow_short: return {64, 32, 3, 2};
+    case ColumnsKind::wide_short: return {128, 48, 6, 1};
     default: break;
   }
   switch (head_dim) {
@@ -76,9 +85,13 @@ constexpr bool has_wide_prefixes(std::int32_t head_dim) noexcept { return head_d
 constexpr ColumnsKind columns_kind(const ColumnsLimits& limits) noexcept {
   if (limits.head_dim == kLatentDim) {
     const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
-    return columns <= 16   ? ColumnsKind::latent_16
-           : columns <= 32 ? ColumnsKind::latent_32
-                           : ColumnsKind::latent_64;
+    return columns <= 16 ? ColumnsKind::latent_16
+           : columns <= 32 || bytes_of(limits.kv_dtype) == 1
+               ? ColumnsKind::latent_32  // the ring of tiles leaves no room for more
+               : ColumnsKind::latent_64;
+  }
+  if (has_short_values(limits)) {
+    return has_wide_columns(limits) ? ColumnsKind::wide_short : ColumnsKind::narrow_short;
   }
   if (has_wide_columns(limits)) return ColumnsKind::wide;
   if (limits.shared_rows == 0) return ColumnsKind::narrow;
@@ -198,7 +211,7 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   w.items = w.members + 256;
   w.max_sum = align(w.items + items * static_cast<std::int64_t>(sizeof(ColumnsItem)));
   w.outputs = align(w.max_sum + partials * 8);
-  w.first_slots = align(w.outputs + partials * columns_value_dim(limits.head_dim) * 4);
+  w.first_slots = align(w.outputs + partials * columns_value_dim(limits) * 4);
   w.segments = align(w.first_slots + (limits.fixed_tokens > 0 ? limits.max_rows * 4 : 0));
   w.bytes = align(w.segments + segments * static_cast<std::int64_t>(sizeof(ColumnsSegment)));
   return w;

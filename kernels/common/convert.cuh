@@ -5,11 +5,13 @@
 /// largest value.
 
 #include "kvarena/base/dtype.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kvarena::kernels {
@@ -54,6 +56,14 @@ __device__ inline float load_f32(const void* from, DType dtype) {
     case DType::fp8_e4m3: return to_f32(*static_cast<const Fp8*>(from));
     default: return *static_cast<const float*>(from);
   }
+}
+
+/// Reads element `dim` of a row in the format latent_fp8.
+__device__ inline float load_latent_fp8(const std::byte* row, int dim) {
+  const void* const at = row + latent_fp8_byte(dim);
+  if (dim >= kLatentFp8ValueDim) return to_f32(*static_cast<const __nv_bfloat16*>(at));
+  const auto* const scales = reinterpret_cast<const float*>(row + kLatentFp8ScalesAt);
+  return to_f32(*static_cast<const Fp8*>(at)) * scales[dim / kLatentFp8Run];
 }
 
 /// Writes one element of a type that is known at run time.

@@ -43,6 +43,21 @@ __device__ __forceinline__ void arrive_and_expect(Barrier* barrier, int bytes) {
                : "memory");
 }
 
+/// Arrives `arrivals` times.
+__device__ __forceinline__ void arrive_many(Barrier* barrier, int arrivals) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+
+/// Adds `bytes` to the bytes that the phase waits for.
+__device__ __forceinline__ void expect(Barrier* barrier, int bytes) {
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
 /// Waits until the phase of this parity has ended. The first phase has parity 0; the phase before
 /// it counts as ended.
 __device__ __forceinline__ void wait(Barrier* barrier, int parity) {

@@ -1,5 +1,7 @@
 #include "kernels/common/launch_checks.h"
 
+#include "kvarena/base/latent_fp8.hpp"
+
 #include <string_view>
 
 namespace kvarena::kernels {
@@ -14,12 +16,13 @@ std::string_view text_of(SupportedList list) noexcept {
   switch (list) {
     case SupportedList::none: return "";
     case SupportedList::moved_dtypes:
-      return "equal types; f32, f16 and bf16 to each other; fp8_e4m3 from and to those three";
+      return "equal types; f32, f16 and bf16 to each other; fp8_e4m3 from and to those three; from "
+             "those three to latent_fp8";
     case SupportedList::tile_orders: return "rows; chunked where block_size is a multiple of 16";
     case SupportedList::chunked_dtypes: return "f16, bf16, fp8_e4m3, int8 in chunked order";
     case SupportedList::chunked_head_dims: return "multiples of 32 bytes a token in chunked order";
     case SupportedList::prefill_dtypes: return "f32, f16, bf16";
-    case SupportedList::prefill_kv_dtypes: return "f32, f16, bf16, fp8_e4m3";
+    case SupportedList::prefill_kv_dtypes: return "f32, f16, bf16, fp8_e4m3, latent_fp8";
     case SupportedList::prefill_head_dims: return "1 to 1024";
     case SupportedList::decode_dtypes: return "f16, bf16";
     case SupportedList::decode_kv_dtypes: return "f16 and bf16 as q, fp8_e4m3 with either";
@@ -27,7 +30,7 @@ std::string_view text_of(SupportedList list) noexcept {
     case SupportedList::decode_block_sizes: return "multiples of 16";
     case SupportedList::columns_dtypes: return "f16 and bf16, K and V as q";
     case SupportedList::columns_head_dims: return "64, 80, 96, 128, 192, 256, 576";
-    case SupportedList::latent_dtypes: return "bf16";
+    case SupportedList::latent_dtypes: return "bf16, fp8_e4m3, latent_fp8";
     case SupportedList::columns_devices: return "compute capability 9.0, as 90";
   }
   return "";
@@ -36,6 +39,43 @@ std::string_view text_of(SupportedList list) noexcept {
 /// Checks that a stride is a multiple of an element.
 Status element_stride(std::int64_t stride, DType dtype) noexcept {
   return in_range(Resource::alignment, stride % bytes_of(dtype), 0, 0);
+}
+
+/// Checks a plane in the format latent_fp8. Its scales are read as they lie.
+Status check_latent(const PlaneView& plane) noexcept {
+  constexpr std::int64_t kAlignment = 16;
+  if (plane.tile_order != TileOrder::rows) {
+    return unsupported_by(SupportedList::chunked_dtypes, plane.dtype);
+  }
+  const bool is_value = plane.head_dim == kLatentFp8ValueDim;
+  if (Status s = in_range(Resource::head_dim, plane.head_dim,
+                          is_value ? kLatentFp8ValueDim : kLatentFp8Dim, kLatentFp8Dim);
+      !s) {
+    return s;
+  }
+  if (Status s = aligned_pointer(plane.base, kAlignment); !s) return s;
+  if (Status s =
+          in_range(Resource::span_size, plane.token_stride, kLatentFp8Bytes, kLatentFp8Bytes);
+      !s) {
+    return s;
+  }
+  for (const std::int64_t stride : {plane.block_stride, plane.head_stride}) {
+    if (Status s = in_range(Resource::alignment, stride % kAlignment, 0, 0); !s) return s;
+  }
+  return {};
+}
+
+/// Checks the scales of a plane that has one for each token and head.
+Status check_own_scales(const PlaneView& plane) noexcept {
+  if (plane.dtype != DType::fp8_e4m3) return unsupported(Resource::scale);
+  constexpr std::int64_t kFloat = bytes_of(DType::f32);
+  if (Status s = aligned_pointer(plane.base, kFloat); !s) return s;
+  if (Status s = in_range(Resource::head_dim, plane.head_dim % kFloat, 0, 0); !s) return s;
+  for (const std::int64_t stride :
+       {plane.block_stride, plane.head_stride, plane.token_stride, plane.scales_offset}) {
+    if (Status s = in_range(Resource::alignment, stride % kFloat, 0, 0); !s) return s;
+  }
+  return in_range(Resource::span_size, plane.scales_offset, 0, kMaxTokenStride);
 }
 
 }  // namespace
@@ -61,7 +101,7 @@ std::string describe_launch(const Status& status) {
 }
 
 Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
-  if (Status s = check_enum(Resource::dtype, plane.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, plane.dtype, DType::latent_fp8); !s) return s;
   if (Status s = check_enum(Resource::tile_order, plane.tile_order, TileOrder::chunked); !s) {
     return s;
   }
@@ -71,6 +111,10 @@ Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
   for (const std::int64_t stride : {plane.block_stride, plane.head_stride, plane.token_stride}) {
     if (Status s = element_stride(stride, plane.dtype); !s) return s;
   }
+  if (plane.scales_offset != 0) {
+    if (Status s = check_own_scales(plane); !s) return s;
+  }
+  if (!has_equal_elements(plane.dtype)) return check_latent(plane);
   if (plane.tile_order == TileOrder::rows) return {};
   if (block_size % kTileTokens != 0) {
     return unsupported_by(SupportedList::tile_orders, Resource::tile_order, block_size);

@@ -68,6 +68,11 @@ constexpr bool has_own_chunks(const PlaneView& plane) noexcept {
   return chunked_row_bytes(plane, bytes) == plane.head_dim * bytes;
 }
 
+/// Returns whether K or V has a scale for each token and head in the pool.
+constexpr bool has_own_scales(const KvLayerView& kv) noexcept {
+  return kv.key.scales_offset != 0 || kv.value.scales_offset != 0;
+}
+
 /// Returns ok when the bytes between tokens of [num_tokens, num_heads, head_dim] memory are 0
 /// (dense), or a multiple of the element that keeps tokens apart.
 constexpr Status check_token_stride(std::int64_t stride, std::int64_t num_heads,
@@ -105,7 +110,7 @@ inline Status aligned_pointer(const void* pointer, std::int64_t alignment) noexc
 
 /// Returns ok when `dtype` is a valid type and `pointer` is not null and a multiple of its size.
 inline Status element_pointer(const void* pointer, DType dtype) noexcept {
-  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, dtype, DType::latent_fp8); !s) return s;
   return aligned_pointer(pointer, bytes_of(dtype));
 }
 

@@ -137,7 +137,7 @@ Status launch_decode(const DecodeParams& given, bool overlap, cudaStream_t strea
     }
     return launch_status(instance.launch(params, workspace, blocks, overlap, stream));
   }
-  if (Status s = check_enum(Resource::dtype, params.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, params.dtype, DType::latent_fp8); !s) return s;
   const bool is_16_bit = params.dtype == DType::bf16 || params.dtype == DType::f16;
   return is_16_bit ? unsupported_by(SupportedList::decode_kv_dtypes, limits.kv_dtype)
                    : unsupported_by(SupportedList::decode_dtypes, params.dtype);

@@ -15,7 +15,7 @@ constexpr std::int64_t kWorkspaceAlignment = 256;
 }  // namespace
 
 Status check_decode_limits(const DecodeLimits& limits) noexcept {
-  if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::latent_fp8); !s) return s;
   struct Range {
     Resource argument;
     std::int64_t value, smallest, largest;

@@ -14,7 +14,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 template <class Params>
 Status check_span(const Params& p) noexcept {
   if (Status s = check_layer(p.kv); !s) return s;
-  if (Status s = check_enum(Resource::dtype, p.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, p.dtype, DType::latent_fp8); !s) return s;
   if (Status s = in_range(Resource::token_index, p.first_token, 0, kMost); !s) return s;
   if (Status s = in_range(Resource::num_tokens, p.num_tokens, 0, kMost - p.first_token); !s) {
     return s;

@@ -49,19 +49,23 @@ Status load_latent() noexcept {
 
 }  // namespace
 
-#define KVARENA_LATENT(T, columns_, kind)                                       \
-  template <>                                                                   \
-  cudaError_t launch_instance<T, kLatentDim, ColumnsKind::kind>(                \
-      const Launch& launch, bool overlap, cudaStream_t stream) {                \
-    return launch_latent<latent::Config<T, columns_>>(launch, overlap, stream); \
-  }                                                                             \
-  template <>                                                                   \
-  Status load_instance<T, kLatentDim, ColumnsKind::kind>() noexcept {           \
-    return load_latent<latent::Config<T, columns_>>();                          \
+#define KVARENA_LATENT(Pool, columns_, kind)                                       \
+  template <>                                                                      \
+  cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::kind>(                \
+      const Launch& launch, bool overlap, cudaStream_t stream) {                   \
+    return launch_latent<latent::Config<Pool, columns_>>(launch, overlap, stream); \
+  }                                                                                \
+  template <>                                                                      \
+  Status load_instance<Pool, kLatentDim, ColumnsKind::kind>() noexcept {           \
+    return load_latent<latent::Config<Pool, columns_>>();                          \
   }
 KVARENA_LATENT(__nv_bfloat16, 16, latent_16)
 KVARENA_LATENT(__nv_bfloat16, 32, latent_32)
 KVARENA_LATENT(__nv_bfloat16, 64, latent_64)
+KVARENA_LATENT(Fp8, 16, latent_16)
+KVARENA_LATENT(Fp8, 32, latent_32)
+KVARENA_LATENT(LatentFp8, 16, latent_16)
+KVARENA_LATENT(LatentFp8, 32, latent_32)
 #undef KVARENA_LATENT
 
 }  // namespace kvarena::kernels::columns

@@ -85,7 +85,7 @@ __device__ __forceinline__ void write_sum(const PartSum<kRuns>& result, const La
   const float* const sink = p.sinks != nullptr ? p.sinks + place.head : nullptr;
   float sum = result.sum;
   if (sink != nullptr) sum = columns::with_sink<C>(sum, result.maximum, *sink, scale);
-  const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
+  const float factor = sum > 0.0F ? scale_of<C>(p.scales.value) / sum : 0.0F;
 #pragma unroll
   for (int run = 0; run < kRuns; ++run) {
     const float4& o = result.o[run];
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kCombineThreads, 2)
   __shared__ CutItems items;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const float scale = launch.constants.logit_scale;
+  float scale = 0.0F;  // of a product, to log2
   const int blocks = static_cast<int>(gridDim.x);
   const int cut = __ldg(reinterpret_cast<const int*>(launch.at(launch.workspace.members)));
   bool has_waited = false;
@@ -224,6 +224,7 @@ __global__ void __launch_bounds__(kCombineThreads, 2)
     if (!has_waited) {
       wait_for_previous_kernel();
       let_next_kernel_begin();
+      scale = logit_scale<C>(launch);
       has_waited = true;
     }
     const int few = items.first_few[items.count];

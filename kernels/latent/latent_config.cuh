@@ -7,9 +7,15 @@
 /// 16 columns cost a fourth of 64.
 ///
 /// Warpgroup 0 has the producer warp, which copies latents. Warpgroup 1 computes logits and
-/// weights. Warpgroups 2 and 3 multiply the weights with half of the dims of V each.
+/// weights. Warpgroups 2 and 3 multiply the weights with half of the dims of V each. Where the pool
+/// has other latents than bf16, the producer copies them to a ring of tiles, and warpgroup 4
+/// converts them.
 
 #include "kernels/columns/columns_config.cuh"
+#include "kernels/common/convert.cuh"
+#include "kvarena/base/latent_fp8.hpp"
+
+#include <type_traits>
 
 namespace kvarena::kernels::latent {
 
@@ -21,10 +27,18 @@ inline constexpr int kLogitsBarrier = 4;
 /// Warps of the two warpgroups of values.
 inline constexpr int kValueWarps = 8;
 
-/// The constants of an instance. T is the type of q, latents and out.
-template <class T_, int kColumns_>
+/// The bytes of a latent in a pool of this type, and whether it has scales for the whole tensor.
+template <class Pool>
+inline constexpr int kPoolRow = kLatentDim* static_cast<int>(sizeof(Pool));
+template <>
+inline constexpr int kPoolRow<columns::LatentFp8> = kLatentFp8Bytes;
+
+/// The constants of an instance. Pool is the type of the latents: bf16, Fp8 in chunked order, or
+/// LatentFp8 in rows order. q and out are bf16.
+template <class Pool_, int kColumns_>
 struct Config {
-  using T = T_;
+  using Pool = Pool_;
+  using T = __nv_bfloat16;
   static constexpr int kColumns = kColumns_;    ///< query columns of a thread block
   static constexpr int kDim = kLatentValueDim;  ///< of V and of outputs
   static constexpr int kKeyDim = kLatentDim;    ///< of a latent
@@ -36,7 +50,13 @@ struct Config {
   static constexpr int kSlabBytes = kTokens * kRowBytes;
   static constexpr int kGroupBytes = kAtomTokens * kRowBytes;  ///< of eight tokens
   static constexpr int kAtomBytes = kAtomTokens * kPieceBytes;
-  static constexpr int kThreads = 512;
+  static constexpr bool kConverts = !std::is_same_v<Pool, T>;
+  static constexpr bool kScaled = std::is_same_v<Pool, Fp8>;  ///< by QuantScales
+  static constexpr int kPoolRowBytes = kPoolRow<Pool>;
+  static constexpr int kPoolTileBytes = kTileTokens * kPoolRowBytes;
+  static constexpr int kPoolTiles = kColumns == 16 ? 5 : 3;  ///< of the ring
+  static constexpr int kRingBytes = kConverts ? kPoolTiles * kPoolTileBytes : 16;
+  static constexpr int kThreads = kConverts ? 640 : 512;
   // The weights of a slab: an operand [tokens, columns] in the order of a pool with such rows.
   static constexpr int kWeightRow = kColumns * 2;
   static constexpr int kWeightPiece = kWeightRow % kPieceBytes == 0 ? kPieceBytes : kSmallPiece;
@@ -47,9 +67,11 @@ struct Config {
   static constexpr int kWeightBytes = kTokens * kWeightRow;
   static constexpr int kWeightBuffers = kColumns == 64 ? 1 : 2;
   static constexpr int kSums = kColumns / 4;  ///< columns that a thread has a part of
-  static constexpr int kProducerRegisters = 32;
-  static constexpr int kLogitsRegisters = 120;
-  static constexpr int kValueRegisters = 176;
+  // Their sum over the warpgroups is what a launch of kThreads gets.
+  static constexpr int kProducerRegisters = kConverts ? 24 : 32;
+  static constexpr int kLogitsRegisters = kConverts ? 96 : 120;
+  static constexpr int kValueRegisters = kConverts ? 120 : 176;
+  static constexpr int kConverterRegisters = 120;
   // What columns_combine.cuh reads.
   static constexpr bool kCap = false;
   static constexpr bool kHasTiles = false;
@@ -67,6 +89,7 @@ struct alignas(1024) Shared {
   char latents[C::kStages][C::kSlabBytes];
   char query[C::kColumns * C::kRowBytes];
   char weights[C::kWeightBuffers][C::kWeightBytes];
+  char ring[C::kRingBytes];  ///< tiles as they lie in the pool
   float keep[C::kWeightBuffers][C::kColumns];
   float maximum[C::kColumns];  ///< of a segment, with `sum`
   float sum[C::kColumns];
@@ -79,7 +102,35 @@ struct alignas(1024) Shared {
   Barrier weights_empty[C::kWeightBuffers];
   Barrier result_full;
   Barrier result_empty;
+  Barrier ring_full[C::kPoolTiles];
+  Barrier ring_empty[C::kPoolTiles];
 };
+
+/// The place of the next tile in the ring.
+template <class C>
+struct RingPlace {
+  int at = 0;
+  int round = 0;  ///< parity of the times that the ring was filled
+
+  __device__ __forceinline__ void advance() {
+    if (++at < C::kPoolTiles) return;
+    at = 0;
+    round ^= 1;
+  }
+};
+
+/// Returns a scale of QuantScales, or 1 where there is none. The kernel in front may write it.
+template <class C>
+__device__ __forceinline__ float scale_of(const float* scale) {
+  if constexpr (!C::kScaled) return 1.0F;
+  return scale == nullptr ? 1.0F : *static_cast<const volatile float*>(scale);
+}
+
+/// Returns the factor of products of q and latents, to log2.
+template <class C>
+__device__ __forceinline__ float logit_scale(const Launch& launch) {
+  return launch.constants.logit_scale * scale_of<C>(launch.params.scales.key);
+}
 
 /// Keeps the compiler from loading what comes later before this place: registers are few.
 __device__ __forceinline__ void load_later() { asm volatile("" ::: "memory"); }

@@ -34,9 +34,9 @@ struct Logits {
   const int g = lane / 4;
   const int t = lane % 4;
   const int thread = warp * 32 + lane;
-  const float scale = launch.constants.logit_scale;
-  int slab = 0;      ///< slabs so far, of all segments
-  int segments = 0;  ///< so far
+  float scale = 0.0F;  ///< of a product, to log2
+  int slab = 0;        ///< slabs so far, of all segments
+  int segments = 0;    ///< so far
   float s[C::kColumns / 2];
   float maximum[C::kSums];  ///< before the scale; of columns 8 * (k / 2) + 2 * t + k % 2
   float sum[C::kSums];      ///< of this thread's tokens
@@ -274,6 +274,7 @@ struct Logits {
   /// Computes all segments of the thread block.
   __device__ __forceinline__ void run(int words) {
     wait_for_previous_kernel();
+    scale = logit_scale<C>(launch);
     while (true) {
       const ColumnsSegment segment = columns::segment_of(words);
       if (segment.slabs == 0) return;

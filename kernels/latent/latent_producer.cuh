@@ -21,6 +21,7 @@ struct Producer {
   const int lane;
   int slab = 0;             ///< slabs so far, of all segments
   bool has_waited = false;  ///< for the kernel in front
+  RingPlace<C> ring = {};
 
   /// Returns the table entry's index of a tile. It is exact for tile < 2^32 / tiles_per_block.
   __device__ __forceinline__ unsigned table_index(int tile) const {
@@ -42,18 +43,23 @@ struct Producer {
     let_next_kernel_begin();
     has_waited = true;
   }
-  /// Copies the tiles of slab `at` of a segment that have tokens.
-  __device__ __forceinline__ void copy(const ColumnsSegment& segment, int at, int block,
-                                       std::uint64_t hint) {
+  /// Copies the tiles of the first `count` lanes to the ring.
+  __device__ __forceinline__ void fill_ring(const char* from, int count, std::uint64_t hint) {
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      wait(&shared.ring_empty[ring.at], ring.round ^ 1);
+      __syncwarp();
+      if (lane == i) {
+        arrive_and_expect(&shared.ring_full[ring.at], C::kPoolTileBytes);
+        copy_bulk(shared_address(shared.ring) + ring.at * C::kPoolTileBytes, from,
+                  C::kPoolTileBytes, &shared.ring_full[ring.at], hint);
+      }
+      ring.advance();
+    }
+  }
+  /// Copies them to the operand. Tiles are given back one after another.
+  __device__ __forceinline__ void fill_stage(const char* from, int count, std::uint64_t hint) {
     const int stage = slab % C::kStages;
-    const int token = segment.first_token + (at * C::kTiles + lane) * kTileTokens;
-    const bool has_tokens = lane < C::kTiles && token < segment.seq_len;
-    const int count = __popc(__ballot_sync(~0U, has_tokens));
-    const int tile = token / kTileTokens;
-    const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
-    const char* const from = static_cast<const char*>(launch.params.key) +
-                             block * launch.params.block_stride + within * C::kTileBytes;
-    // Tiles are given back one after another.
 #pragma unroll 1
     for (int i = 0; i < C::kTiles; ++i) {
       wait(&shared.tile_empty[stage][i], ((slab / C::kStages) & 1) ^ 1);
@@ -61,10 +67,26 @@ struct Producer {
         arrive_and_expect(&shared.latents_full[stage], count * C::kTileBytes);
       }
       __syncwarp();
-      if (lane == i && has_tokens) {
+      if (lane == i && i < count) {
         copy_bulk(shared_address(shared.latents[stage]) + lane * C::kTileBytes, from, C::kTileBytes,
                   &shared.latents_full[stage], hint);
       }
+    }
+  }
+  /// Copies the tiles of slab `at` of a segment that have tokens.
+  __device__ __forceinline__ void copy(const ColumnsSegment& segment, int at, int block,
+                                       std::uint64_t hint) {
+    const int token = segment.first_token + (at * C::kTiles + lane) * kTileTokens;
+    const bool has_tokens = lane < C::kTiles && token < segment.seq_len;
+    const int count = __popc(__ballot_sync(~0U, has_tokens));
+    const int tile = token / kTileTokens;
+    const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
+    const char* const from = static_cast<const char*>(launch.params.key) +
+                             block * launch.params.block_stride + within * C::kPoolTileBytes;
+    if constexpr (C::kConverts) {
+      fill_ring(from, count, hint);
+    } else {
+      fill_stage(from, count, hint);
     }
   }
 

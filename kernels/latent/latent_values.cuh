@@ -28,9 +28,9 @@ struct Values {
   const int lane;
   const int g = lane / 4;
   const int t = lane % 4;
-  const float scale = launch.constants.logit_scale;
-  int slab = 0;      ///< slabs so far, of all segments
-  int segments = 0;  ///< so far
+  float scale = 0.0F;  ///< of a product, to log2
+  int slab = 0;        ///< slabs so far, of all segments
+  int segments = 0;    ///< so far
   float o[kRuns][C::kColumns / 2];
 
   /// The dim of value h of run `run`.
@@ -152,6 +152,7 @@ struct Values {
   __device__ __forceinline__ void write(const ColumnsSegment& segment) {
     const ColumnsParams& p = launch.params;
     const int first = first_column<C>(segment);
+    const float value_scale = scale_of<C>(p.scales.value);
 #pragma unroll
     for (int n = 0; n < C::kColumns / 8; ++n) {
       load_later();
@@ -165,7 +166,7 @@ struct Values {
               columns::place_of(launch, segment.q_begin, segment.head, first + column).head;
           sum = columns::with_sink<C>(sum, shared.maximum[column], p.sinks[head], scale);
         }
-        factor[e] = sum > 0.0F ? 1.0F / sum : 0.0F;
+        factor[e] = sum > 0.0F ? value_scale / sum : 0.0F;
       }
       const int column = first + n * 8 + g;  // of this lane after the exchange
       const bool is_in = column < segment.columns;
@@ -223,6 +224,7 @@ struct Values {
   /// Computes all segments of the thread block.
   __device__ __forceinline__ void run(int words) {
     wait_for_previous_kernel();
+    scale = logit_scale<C>(launch);
     while (true) {
       const int slabs = columns::segment_of(words).slabs;
       if (slabs == 0) return;

@@ -51,9 +51,10 @@ bool has_vectors(const PlaneView& plane) noexcept {
 const Instance* find_instance(const AttentionParams& a) noexcept {
   const PlaneView& key = a.kv.key;
   const PlaneView& value = a.kv.value;
-  if (value.dtype != key.dtype || a.out_dtype != a.q_dtype || key.head_dim != value.head_dim ||
-      !has_vectors(key) || !has_vectors(value) || !is_aligned(a.q, kChunkBytes) ||
-      a.q_stride() % kChunkBytes != 0 || !is_aligned(a.out, 4) || a.out_stride() % 4 != 0) {
+  if (has_own_scales(a.kv) || value.dtype != key.dtype || a.out_dtype != a.q_dtype ||
+      key.head_dim != value.head_dim || !has_vectors(key) || !has_vectors(value) ||
+      !is_aligned(a.q, kChunkBytes) || a.q_stride() % kChunkBytes != 0 || !is_aligned(a.out, 4) ||
+      a.out_stride() % 4 != 0) {
     return nullptr;
   }
   for (const Instance& instance : kInstances) {
@@ -82,8 +83,9 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
                           (a.q_stride() | a.out_stride()) % kChunkBytes == 0;
   const bool has_divisors = is_exact(launch.group, p.total_q * launch.group.value + kPlanRows) &&
                             is_exact(launch.tiles_per_block, kMost / kTileTokens);
-  if (p.compute_capability / 10 != 9 || !has_room || !has_order || !has_pieces || !has_divisors ||
-      a.out_dtype != a.q_dtype || value.dtype != key.dtype || value.head_dim != key.head_dim) {
+  if (p.compute_capability / 10 != 9 || has_own_scales(a.kv) || !has_room || !has_order ||
+      !has_pieces || !has_divisors || a.out_dtype != a.q_dtype || value.dtype != key.dtype ||
+      value.head_dim != key.head_dim) {
     return nullptr;
   }
   const bool has_cap = a.soft_cap > 0.0F;
@@ -152,7 +154,7 @@ Status launch_hopper(const HopperInstance& instance, const PrefillParams& p,
 }
 
 Status check_float(DType dtype) noexcept {
-  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, dtype, DType::latent_fp8); !s) return s;
   if (dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16) return {};
   return unsupported_by(SupportedList::prefill_dtypes, dtype);
 }

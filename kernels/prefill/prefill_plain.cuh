@@ -39,7 +39,18 @@ __device__ inline float reduce_block(float x, float* scratch) {
 __device__ inline float paged_element(const AttentionParams& a, const PlaneView& plane,
                                       std::int64_t block, int head, int at, int d) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
+  if (plane.dtype == DType::latent_fp8) {
+    return load_latent_fp8(plane.base + element_offset(plane, bytes, block, head, at, 0), d);
+  }
   return load_f32(plane.base + element_offset(plane, bytes, block, head, at, d), plane.dtype);
+}
+
+/// The scale of K or V of a token of a row that has its own; 1 without.
+__device__ inline float own_scale(const PlaneView& plane, std::int32_t block_size,
+                                  std::int64_t block, int head, int at) {
+  if (plane.scales_offset == 0) return 1.0F;
+  return *reinterpret_cast<const float*>(plane.base +
+                                         scale_byte(plane, block_size, block, head, at));
 }
 
 __global__ void __launch_bounds__(kPlainThreads)
@@ -81,7 +92,8 @@ __global__ void __launch_bounds__(kPlainThreads)
       for (int d = 0; d < dim_k; ++d) {
         dot += query[d] * paged_element(a, a.kv.key, block, kv_head, key % a.kv.block_size, d);
       }
-      logit = logit_of(a, dot * key_scale);
+      const float own = own_scale(a.kv.key, a.kv.block_size, block, kv_head, key % a.kv.block_size);
+      logit = logit_of(a, dot * key_scale * own);
     }
     const float most = fmaxf(top, reduce_block<true>(logit, scratch));
     const float shrink = expf(top - most);
@@ -97,8 +109,9 @@ __global__ void __launch_bounds__(kPlainThreads)
       for (int t = 0; t < tokens; ++t) {
         const std::int64_t block =
             a.batch.tables.block(row.row, (from + t) / a.kv.block_size).value;
-        x += weights[t] *
-             paged_element(a, a.kv.value, block, kv_head, (from + t) % a.kv.block_size, d);
+        const int at = (from + t) % a.kv.block_size;
+        x += weights[t] * paged_element(a, a.kv.value, block, kv_head, at, d) *
+             own_scale(a.kv.value, a.kv.block_size, block, kv_head, at);
       }
       out[part] = x;
     }

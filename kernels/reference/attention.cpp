@@ -24,9 +24,16 @@ struct PagedHead {
     const std::int64_t block = tables->block(row, token / block_size).value;
     const auto in_block = static_cast<std::int32_t>(token % block_size);
     const auto bytes = static_cast<std::int32_t>(bytes_of(plane->dtype));
+    if (plane->dtype == DType::latent_fp8) {
+      return load_latent_fp8(plane->base + element_offset(*plane, bytes, block, head, in_block, 0),
+                             dim);
+    }
     const std::byte* element =
         plane->base + element_offset(*plane, bytes, block, head, in_block, dim);
-    return static_cast<double>(load_element(element, plane->dtype, 0)) * static_cast<double>(scale);
+    const double value = load_element(element, plane->dtype, 0);
+    if (plane->scales_offset == 0) return value * static_cast<double>(scale);
+    const std::int64_t at = scale_byte(*plane, block_size, block, head, in_block);
+    return value * static_cast<double>(load_f32(plane->base + at, DType::f32, 0));
   }
 };
 

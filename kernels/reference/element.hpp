@@ -7,11 +7,15 @@
 #include "kernels/params.h"
 
 #include "base/half.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 namespace kvarena::kernels::reference {
 
@@ -53,6 +57,42 @@ inline float load_element(const void* array, DType dtype, std::int64_t index) no
 inline void store_element(void* array, DType dtype, std::int64_t index, float value) noexcept {
   if (dtype != DType::fp8_e4m3) return store_f32(array, dtype, index, value);
   static_cast<std::byte*>(array)[index] = std::byte{fp8_from_f32(value)};
+}
+
+/// Returns element `dim` of a row in the format latent_fp8.
+inline float load_latent_fp8(const std::byte* row, std::int32_t dim) noexcept {
+  const std::byte* const at = row + latent_fp8_byte(dim);
+  if (dim >= kLatentFp8ValueDim) return load_f32(at, DType::bf16, 0);
+  const float scale = load_f32(row + kLatentFp8ScalesAt, DType::f32, dim / kLatentFp8Run);
+  return load_element(at, DType::fp8_e4m3, 0) * scale;
+}
+
+/// Returns the scale that elements of fp8 e4m3 get in the pool: the smallest power of two with
+/// which none of their finite values is more than 448, so that scaling rounds nothing. At least
+/// 2^-100.
+inline float fp8_scale_of(std::span<const float> values) noexcept {
+  float most = 0.0F;
+  for (const float value : values) {
+    if (std::isfinite(value)) most = std::max(most, std::abs(value));
+  }
+  int exponent = -100;
+  while (std::ldexp(448.0F, exponent) < most) ++exponent;
+  return std::ldexp(1.0F, exponent);
+}
+
+/// Writes a row of kLatentFp8Dim values in the format latent_fp8.
+inline void store_latent_fp8(std::span<const float> values, std::byte* row) noexcept {
+  for (std::int32_t run = 0; run < kLatentFp8ValueDim / kLatentFp8Run; ++run) {
+    const std::size_t first = static_cast<std::size_t>(run) * kLatentFp8Run;
+    const float scale = fp8_scale_of(values.subspan(first, kLatentFp8Run));
+    store_f32(row + kLatentFp8ScalesAt, DType::f32, run, scale);
+    for (std::size_t dim = first; dim < first + kLatentFp8Run; ++dim) {
+      store_element(row, DType::fp8_e4m3, static_cast<std::int64_t>(dim), values[dim] / scale);
+    }
+  }
+  for (std::int32_t dim = kLatentFp8ValueDim; dim < kLatentFp8Dim; ++dim) {
+    store_f32(row + latent_fp8_byte(dim), DType::bf16, 0, values[static_cast<std::size_t>(dim)]);
+  }
 }
 
 /// Returns the scale of a KV head, or 1 when there is none.

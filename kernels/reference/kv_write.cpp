@@ -3,10 +3,37 @@
 #include "kernels/reference/element.hpp"
 #include "kvarena/base/tile_order.hpp"
 
+#include <array>
 #include <cstring>
+#include <vector>
 
 namespace kvarena::kernels::reference {
 namespace {
+
+/// Converts one head of a token to a row in the format latent_fp8.
+void append_latent(const std::byte* from, DType dtype, std::byte* to) {
+  std::array<float, kLatentFp8Dim> values{};
+  for (std::size_t dim = 0; dim < values.size(); ++dim) {
+    values[dim] = load_element(from, dtype, static_cast<std::int64_t>(dim));
+  }
+  store_latent_fp8(values, to);
+}
+
+/// Converts one head of a token to fp8 e4m3 with a scale of its own.
+void append_scaled(const std::byte* from, DType dtype, const PlaneView& plane,
+                   std::int32_t block_size, std::int64_t block, std::int32_t head,
+                   std::int32_t offset) {
+  std::vector<float> values(static_cast<std::size_t>(plane.head_dim));
+  for (std::size_t dim = 0; dim < values.size(); ++dim) {
+    values[dim] = load_element(from, dtype, static_cast<std::int64_t>(dim));
+  }
+  const float scale = fp8_scale_of(values);
+  store_f32(plane.base + scale_byte(plane, block_size, block, head, offset), DType::f32, 0, scale);
+  for (std::int32_t d = 0; d < plane.head_dim; ++d) {
+    std::byte* const to = plane.base + element_offset(plane, 1, block, head, offset, d);
+    store_element(to, DType::fp8_e4m3, 0, values[static_cast<std::size_t>(d)] / scale);
+  }
+}
 
 /// Writes K or V of all tokens.
 void append_plane(const AppendParams& p, const PlaneView& plane, const void* from,
@@ -21,6 +48,16 @@ void append_plane(const AppendParams& p, const PlaneView& plane, const void* fro
       const auto* at = static_cast<const std::byte*>(from) + token * stride;
       const std::int64_t first = std::int64_t{head} * plane.head_dim;
       const float scale = scale_of(scales, p.scales.per_head, head);
+      if (plane.dtype == DType::latent_fp8) {
+        append_latent(at + first * bytes_of(p.dtype), p.dtype,
+                      plane.base + element_offset(plane, 1, block, head, offset, 0));
+        continue;
+      }
+      if (plane.scales_offset != 0) {
+        append_scaled(at + first * bytes_of(p.dtype), p.dtype, plane, p.kv.block_size, block, head,
+                      offset);
+        continue;
+      }
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
         std::byte* to = plane.base + element_offset(plane, bytes, block, head, offset, d);
         move_element(at + (first + d) * bytes_of(p.dtype), p.dtype, to, plane.dtype, scale);

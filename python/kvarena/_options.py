@@ -22,13 +22,15 @@ class LayerGroup:
     rollback_tokens: int = 0  #: windows: tokens that can be taken back
     block_size: int = 0  #: 1 .. 65536; 0: 16
     value_in_key: bool = False  #: V is the leading head_dim_v elements of K: a latent
-    dtype: Any = "f16"  #: of K and V
+    dtype: Any = "f16"  #: of K and V: as in CacheOptions, or "latent_fp8"
     dtype_v: Any = None  #: of V; None: that of K
     planes: Sequence[
         tuple[Any, Sequence[int]]
     ] = ()  #: states: (dtype, shape) of what a layer keeps, 1 .. 8
     state_mode: str = "in_place"  #: states: the kernel reads and writes one slot; or "read_write": it writes another
     loses_on_abort: bool = False  #: states: a step may write over the state that it reads
+    has_token_scales: bool = False  #: K and V are fp8_e4m3 with an f32 for each token and head
+    index_dim: int = 0  #: elements of a token's key in a sparse-attention index: a multiple of 4 up to 128; 0: none
 
 
 @dataclass(kw_only=True)
@@ -118,7 +120,7 @@ class KernelsOptions:
     draft_trees: bool = False  #: attend's tree_mask may be set
     num_threads: int = 0  #: host: attention threads; 0: one a core
     value_in_key: bool = False  #: V is the leading head_dim_v elements of K: a latent
-    dtype: Any = "f16"  #: of the pool: "f16", "bf16", "f32", "fp8_e4m3", or torch's types
+    dtype: Any = "f16"  #: of the pool: "f16", "bf16", "f32", "fp8_e4m3", "latent_fp8", or torch's types
     tile_order: str = "rows"  #: of the pool: "rows" or "chunked"
 
 

@@ -342,12 +342,22 @@ class LayerView(NamedTuple):
     """K and V of one layer of the pool.
 
     In rows order each is [num_blocks, num_heads, block_size, head_dim]. The chunked order has no strides:
-    [num_blocks, num_heads, block_size * head_dim].
+    [num_blocks, num_heads, block_size * head_dim]. fp8 has its bytes as uint8; of latent_fp8 both are rows
+    of 656 bytes.
     """
 
     key: SupportsDLPack
     value: SupportsDLPack
     tile_order: str  #: "rows" or "chunked"
+    key_scales: SupportsDLPack | None  #: [num_blocks, num_heads, block_size] float32, with has_token_scales
+    value_scales: SupportsDLPack | None  #: the same of V
+
+
+class IndexView(NamedTuple):
+    """The keys of a sparse-attention index of one layer: the value of an element is element * scale."""
+
+    keys: SupportsDLPack  #: [num_blocks, block_size, index_dim] uint8: the bytes of fp8_e4m3
+    scales: SupportsDLPack  #: [num_blocks, block_size] float32
 
 
 class DeviceBatch(NamedTuple):

@@ -100,7 +100,8 @@ std::int32_t number_of(std::string_view argument, std::string_view word,
 }
 
 inline constexpr std::string_view kUrgencies[] = {"default", "growth", "admission"};
-inline constexpr std::string_view kDtypes[] = {"f16", "bf16", "f32", "fp8_e4m3", "int8"};
+inline constexpr std::string_view kDtypes[] = {"f16",      "bf16", "f32",
+                                               "fp8_e4m3", "int8", "latent_fp8"};
 inline constexpr std::string_view kTileOrders[] = {"best", "rows", "chunked"};
 inline constexpr std::string_view kBlockOrders[] = {"block_major", "layer_major"};
 inline constexpr std::string_view kScrubs[] = {"never", "on_owner_change", "always"};

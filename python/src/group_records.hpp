@@ -17,6 +17,8 @@ void each_member(kvarena_layer_group& g, Visit&& visit) {
   visit("loses_on_abort", g.loses_on_abort);
   visit("block_size", g.block_size_tokens);
   visit("rollback_tokens", g.rollback_tokens);
+  visit("has_token_scales", g.has_token_scales);
+  visit("index_dim", g.index_dim);
 }
 
 template <class Visit>

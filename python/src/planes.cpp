@@ -13,11 +13,15 @@ namespace kvarena::python {
 
 namespace {
 
+constexpr std::int64_t kLatentFp8Bytes = 656;  ///< of a row of latent_fp8
+
 /// A plane is [num_blocks, num_heads, block_size, head_dim] in rows order. The chunked order has no
 /// strides, so that it is [num_blocks, num_heads, block_size * head_dim] there.
 nb::object tensor_of(const kvarena_plane& plane, const Place& place, nb::handle owner) {
   const dlpack::DataType dtype = dlpack_dtype(plane.dtype);
   const std::int64_t element = dtype.bits / 8;
+  const std::int64_t row_dim =
+      plane.dtype == KVARENA_LATENT_FP8 ? plane.token_stride_bytes : plane.head_dim;
   std::vector<std::int64_t> shape{plane.num_blocks, plane.num_heads};
   std::vector<std::int64_t> strides{plane.block_stride_bytes / element,
                                     plane.head_stride_bytes / element};
@@ -26,10 +30,18 @@ nb::object tensor_of(const kvarena_plane& plane, const Place& place, nb::handle 
     shape.push_back(plane.block_size * (plane.token_stride_bytes / element));
     strides.push_back(1);
   } else {
-    shape.insert(shape.end(), {plane.block_size, plane.head_dim});
+    shape.insert(shape.end(), {plane.block_size, row_dim});
     strides.insert(strides.end(), {plane.token_stride_bytes / element, 1});
   }
   return array_of(plane.base, dtype, place, std::move(shape), owner, std::move(strides));
+}
+
+/// [num_blocks, num_heads, block_size]: the scales of a plane that has one for each token and head.
+nb::object scales_of(const kvarena_plane& plane, const Place& place, nb::handle owner) {
+  if (plane.scales_offset_bytes == 0) return nb::none();
+  return array_of(static_cast<std::byte*>(plane.base) + plane.scales_offset_bytes, kFloat32, place,
+                  {plane.num_blocks, plane.num_heads, plane.block_size}, owner,
+                  {plane.block_stride_bytes / 4, plane.block_size, 1});
 }
 
 /// `row_dim` elements of a token lie in the pool: K's, where V is a part of K.
@@ -49,8 +61,11 @@ kvarena_plane plane_of(const Tensor& tensor, const kvarena_kernels_options& opti
     tensor.require_dense(2, "the elements of a head without gaps");
     plane.token_stride_bytes = std::int64_t{row_dim} * (dlpack_dtype(options.dtype).bits / 8);
   } else {
-    tensor.require_shape({blocks, plane.num_heads, plane.block_size, head_dim},
-                         "[num_blocks, num_kv_heads, block_size, head_dim]");
+    const bool is_latent_fp8 = options.dtype == KVARENA_LATENT_FP8;
+    tensor.require_shape(
+        {blocks, plane.num_heads, plane.block_size, is_latent_fp8 ? kLatentFp8Bytes : head_dim},
+        is_latent_fp8 ? "[num_blocks, 1, block_size, 656]"
+                      : "[num_blocks, num_kv_heads, block_size, head_dim]");
     tensor.require_dense(3, "the elements of a token without gaps");
     plane.token_stride_bytes = tensor.stride_bytes(2);
   }
@@ -107,7 +122,20 @@ nb::object layer_view_of(const kvarena_plane& key, const kvarena_plane& value, c
   values["key"] = tensor_of(key, place, owner);
   values["value"] = tensor_of(value, place, owner);
   values["tile_order"] = nb::str(kTileOrders[key.tile_order].data());
+  values["key_scales"] = scales_of(key, place, owner);
+  values["value_scales"] = scales_of(value, place, owner);
   return make_record("LayerView", values);
+}
+
+nb::object index_view_of(const kvarena_plane& plane, const Place& place, nb::handle owner) {
+  nb::dict values;
+  values["keys"] = array_of(plane.base, dlpack_dtype(plane.dtype), place,
+                            {plane.num_blocks, plane.block_size, plane.head_dim}, owner,
+                            {plane.block_stride_bytes, plane.token_stride_bytes, 1});
+  values["scales"] =
+      array_of(static_cast<std::byte*>(plane.base) + plane.scales_offset_bytes, kFloat32, place,
+               {plane.num_blocks, plane.block_size}, owner, {plane.block_stride_bytes / 4, 1});
+  return make_record("IndexView", values);
 }
 
 LayerPlanes::LayerPlanes(const kvarena_kernels_options& options, nb::handle view,

@@ -12,6 +12,9 @@ namespace kvarena::python {
 nb::object layer_view_of(const kvarena_plane& key, const kvarena_plane& value, const Place& place,
                          nb::handle owner);
 
+/// Returns the kvarena.IndexView of a plane of an index. Its tensors keep `owner`.
+nb::object index_view_of(const kvarena_plane& plane, const Place& place, nb::handle owner);
+
 /// The planes of a kvarena.LayerView for kernels of these options. The constructor raises
 /// ValueError or TypeError for tensors that are no such planes.
 struct LayerPlanes {

@@ -87,6 +87,12 @@ nb::object layer_view(const Cache& cache, std::int32_t layer) {
                        cache.memory_owner());
 }
 
+nb::object index_view(const Cache& cache, std::int32_t layer) {
+  auto plane = sized<kvarena_plane>();
+  check(kvarena_cache_plane(cache.handle(), layer, KVARENA_INDEX, &plane), cache.witness());
+  return index_view_of(plane, cache.device->place(), cache.memory_owner());
+}
+
 bool has_pending_work(const Cache& cache) {
   bool pending = false;
   check(kvarena_cache_has_pending_work(cache.handle(), &pending), cache.witness());
@@ -144,6 +150,7 @@ void bind_questions(nb::class_<Cache>& cache) {
       .def("holders", &holders)
       .def("block", &block, nb::arg("block"))
       .def("layer_view", &layer_view, nb::arg("layer"))
+      .def("index_view", &index_view, nb::arg("layer"))
       .def("tables", &copy_tables, nb::arg("sequences"), nb::arg("out"),
            nb::arg("lengths") = nb::none())
       .def("check", [](const Cache& c) {

@@ -282,6 +282,7 @@ void bind_step(nb::module_& module) {
       .def("states", &states_of, nb::arg("group"))
       .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
            nb::arg("value"))
+      .def("write_index", &write_index, nb::arg("layer"), nb::arg("key"))
       .def_prop_ro("slots", &slots_of)
       .def_prop_ro("num_tokens", [](const Step& s) { return s.batch.num_tokens; })
       .def_prop_ro("num_copies", [](const Step& s) { return s.batch.num_copies; })

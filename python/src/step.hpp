@@ -50,6 +50,8 @@ nb::object slots_of(const Step& step);
 nb::object device_batch(const Step& step, std::int32_t part);
 /// Returns the slots of the step's `index`-th group of states.
 nb::object states_of(const Step& step, std::int32_t index);
+/// Writes the new tokens' keys of a sparse-attention index.
+void write_index(Step& step, std::int32_t layer, nb::handle key);
 /// Writes K and V of a sequence's encoder.
 void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
                  nb::handle value);

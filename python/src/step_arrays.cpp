@@ -91,6 +91,25 @@ nb::object states_of(const Step& step, std::int32_t index) {
   return make_record("StateSlots", values);
 }
 
+void write_index(Step& step, std::int32_t layer, nb::handle key) {
+  require_open(step, "write_index");
+  const std::uint64_t changes = step.cache->changes;
+  Cache& cache = *step.cache;
+  auto plane = sized<kvarena_plane>();
+  check(kvarena_cache_plane(cache.handle(), layer, KVARENA_INDEX, &plane), cache.witness());
+  const Tensor taken("key", key, step.place());
+  taken.require_shape({step.batch.num_tokens, plane.head_dim}, "[num_tokens, index_dim]");
+  taken.require_dense(1, "the elements of a token without gaps");
+  auto args = sized<kvarena_write_index_args>();
+  args.key = taken.data();
+  args.dtype = taken.float_dtype();
+  args.key_token_stride_bytes = taken.token_stride_bytes();
+  args.layer = layer;
+  require_unchanged(step, changes);
+  check(without_gil(kvarena_step_write_index, cache.handle(), &args), cache.witness());
+  hold(step, key);
+}
+
 void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
                  nb::handle value) {
   require_open(step, "write_cross");

@@ -282,3 +282,40 @@ def test_states_go_on_where_they_were():
         twin.destroy()
         assert cache.parts()[1].referenced == 0
         cache.check()
+
+
+def test_keys_of_an_index_are_where_the_view_says():
+    tokens, dim = 20, 32
+    group = kvarena.LayerGroup(layers=[0, 1, (2, 1)], index_dim=dim, **SIZES)
+    with open_cache([group]) as cache:
+        sequence = cache.create_sequence()
+        # An element is 8 to 15 eighths of a power of two, times the token's scale.
+        keys = Array([tokens, dim], [1.0 + i // dim % 16 for i in range(tokens * dim)])
+        with cache.step([(sequence, tokens)]) as step:
+            step.write_index(1, keys)
+            with pytest.raises(kvarena.InvalidArgument):
+                step.write_index(2, keys)
+            with pytest.raises(ValueError, match="index_dim"):
+                step.write_index(1, Array([tokens, dim // 2]))
+        cache.synchronize()
+        view = cache.index_view(1)
+        shape, strides, first = described(view.keys)
+        assert shape[1:] == [16, dim]
+        scale_shape, scale_strides, first_scale = described(view.scales)
+        assert scale_shape == shape[:2]
+        blocks = sequence.group_blocks(0)[1]
+        for token in range(tokens):
+            block, place = blocks[token // 16], token % 16
+            at = first + block * strides[0] + place * strides[1] + dim - 1
+            byte = ctypes.c_uint8.from_address(at).value
+            at = first_scale + 4 * (block * scale_strides[0] + place * scale_strides[1])
+            scale = ctypes.c_float.from_address(at).value
+            assert (8 + byte % 8) * 2.0 ** (byte // 8 - 10) * scale == 1 + token % 16
+        with pytest.raises(kvarena.InvalidArgument):
+            cache.index_view(2)
+
+
+def test_scales_of_tokens_are_those_of_fp8():
+    group = kvarena.LayerGroup(layers=[0], has_token_scales=True, **SIZES)
+    with pytest.raises(kvarena.Unsupported, match="scale"):
+        open_cache([group])

@@ -84,6 +84,10 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 
 std::byte* Arena::address(BlockId block, std::int32_t layer, PlaneKind kind) const noexcept {
   if (groups_) {
+    if (kind == PlaneKind::index) {
+      const PlaneView plane = groups_->index_view(base_, plan_.num_blocks, layer).value().index;
+      return plane.base + block.value * plane.block_stride;
+    }
     const KvLayerView view = groups_->layer_view(base_, plan_.num_blocks, layer).value();
     const PlaneView& plane = kind == PlaneKind::key ? view.key : view.value;
     return plane.base + block.value * plane.block_stride;
@@ -96,7 +100,9 @@ std::byte* Arena::address(BlockId block, std::int32_t layer, PlaneKind kind) con
 bool Arena::contains(BlockId block, std::int32_t layer, PlaneKind kind) const noexcept {
   if (groups_) {
     const Result<KvLayerView> view = groups_->layer_view(base_, plan_.num_blocks, layer);
-    return view && block.value >= 0 && block.value < view->num_blocks && kind <= PlaneKind::value;
+    const bool exists =
+        kind <= PlaneKind::value || (kind == PlaneKind::index && groups_->has_index(layer));
+    return view && block.value >= 0 && block.value < view->num_blocks && exists;
   }
   return block.value >= 0 && block.value < plan_.num_blocks && layout_.plane_of(layer, kind) >= 0;
 }
@@ -104,6 +110,11 @@ bool Arena::contains(BlockId block, std::int32_t layer, PlaneKind kind) const no
 Result<KvLayerView> Arena::layer_view(std::int32_t layer) const noexcept {
   if (groups_) return groups_->layer_view(base_, plan_.num_blocks, layer);
   return kvarena::layer_view({layout_, order_, plan_.num_blocks}, base_, layer);
+}
+
+Result<IndexView> Arena::index_view(std::int32_t layer) const noexcept {
+  if (groups_) return groups_->index_view(base_, plan_.num_blocks, layer);
+  return invalid_argument(Resource::layer, layer, 0, num_layers() - 1);
 }
 
 Result<StateView> Arena::state_view(std::int32_t layer) const noexcept {

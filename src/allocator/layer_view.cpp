@@ -16,7 +16,8 @@ PlaneView plane_view(const PoolShape& pool, std::byte* base, std::int32_t plane)
           .num_heads = spec.num_heads,
           .head_dim = spec.head_dim,
           .dtype = spec.dtype,
-          .tile_order = layout.tile_order()};
+          .tile_order = layout.tile_order_of(plane),
+          .scales_offset = layout.scales_offset(plane)};
 }
 
 /// Checks the memory of a pool.

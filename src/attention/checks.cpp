@@ -135,7 +135,7 @@ std::string_view sentence_of(Check check) noexcept {
 }  // namespace
 
 Status cpu_dtype(Check check, DType dtype) noexcept {
-  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return with(check, s);
+  if (Status s = check_enum(Resource::dtype, dtype, DType::latent_fp8); !s) return with(check, s);
   if (is_cpu_float(dtype)) return {};
   return with(check, unsupported(Resource::dtype, static_cast<std::uint64_t>(dtype)));
 }

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMaxHeads = 4096;
+constexpr std::int64_t kMaxIndexDim = 128;
+constexpr std::int64_t kIndexStep = 4;
 
 /// Returns the layers of a group that have K and V of their own, in order.
 std::vector<std::int32_t> owners_of(const LayerGroup& group) {
@@ -20,6 +22,19 @@ std::vector<std::int32_t> owners_of(const LayerGroup& group) {
     if (layer.reads_layer == -1) owners.push_back(layer.layer);
   }
   return owners;
+}
+
+/// Scales in blocks are those of fp8, and an index is one row of at most one scale.
+Status check_formats(const LayerGroup& group) noexcept {
+  if (Status s = check_option(Option::index_dim, group.index_dim, 0, kMaxIndexDim); !s) return s;
+  if (group.index_dim % kIndexStep != 0) {
+    return invalid_option(Option::index_dim, group.index_dim, 0, kMaxIndexDim);
+  }
+  if (group.scale == ScaleKind::none) return {};
+  const bool is_fp8 =
+      group.dtype == DType::fp8_e4m3 && group.dtype_v.value_or(group.dtype) == DType::fp8_e4m3;
+  if (group.scale == ScaleKind::per_token_head && is_fp8) return {};
+  return unsupported_option(Option::scale, static_cast<std::uint64_t>(group.scale));
 }
 
 /// Each layer of a group of states has a state of its own.
@@ -40,11 +55,15 @@ Status check_group(const LayerGroup& group) noexcept {
     if (Status s = check_option(Option::layer, layer.layer, 0, kMaxLayers - 1); !s) return s;
   }
   if (group.kind == PagedKind::state) return check_states(group);
-  return check_each({
-      {Option::num_kv_heads, group.num_kv_heads, 1, kMaxHeads},
-      {Option::head_dim_k, group.head_dim_k, 1, kMaxHeads},
-      {Option::head_dim_v, group.head_dim_v, 0, kMaxHeads},
-  });
+  if (Status s = check_each({
+          {Option::num_kv_heads, group.num_kv_heads, 1, kMaxHeads},
+          {Option::head_dim_k, group.head_dim_k, 1, kMaxHeads},
+          {Option::head_dim_v, group.head_dim_v, 0, kMaxHeads},
+      });
+      !s) {
+    return s;
+  }
+  return check_formats(group);
 }
 
 /// The planes of one block with K and V of these layers.
@@ -56,13 +75,21 @@ GroupSpec spec_of(const LayerGroup& group, std::span<const std::int32_t> layers)
                     .kind = PlaneKind::key,
                     .num_heads = group.num_kv_heads,
                     .head_dim = group.head_dim_k,
-                    .dtype = group.dtype};
+                    .dtype = group.dtype,
+                    .scale = group.scale};
     spec.planes.push_back(plane);
     plane.kind = PlaneKind::value;
     plane.dtype = group.dtype_v.value_or(group.dtype);
     if (group.head_dim_v != 0) plane.head_dim = group.head_dim_v;
     if (group.value_in_key) plane.alias_of = static_cast<std::int32_t>(spec.planes.size()) - 1;
     spec.planes.push_back(plane);
+    if (group.index_dim == 0) continue;
+    spec.planes.push_back({.layer = layer,
+                           .kind = PlaneKind::index,
+                           .num_heads = 1,
+                           .head_dim = group.index_dim,
+                           .dtype = DType::fp8_e4m3,
+                           .scale = ScaleKind::per_token_head});
   }
   return spec;
 }
@@ -202,33 +229,54 @@ std::int64_t GroupLayout::pages_of_sequence(std::int64_t length_tokens) const no
   return pages;
 }
 
+/// The ids of a part's blocks: more than a block id can have are refused.
+Result<std::int64_t> GroupLayout::num_ids(const Part& part, std::int64_t num_pages) const noexcept {
+  const std::int64_t ids = num_pages * part.blocks.ids_per_page(page_bytes_);
+  if (ids <= KvLayout::kMaxBlocks) return ids;
+  return invalid_argument(Resource::num_blocks, ids, 1, KvLayout::kMaxBlocks);
+}
+
+PlaneView GroupLayout::plane_view(std::byte* base, const Part& part,
+                                  std::int32_t plane) const noexcept {
+  const KvLayout& layout = part.layout;
+  const PlaneSpec& spec = layout.planes()[index(plane)];
+  return {.base = base + layout.plane_offset(plane, BlockOrder::block_major, 1),
+          .block_stride = part.blocks.id_stride_bytes,
+          .head_stride = layout.head_stride(plane),
+          .token_stride = layout.token_stride(plane),
+          .num_heads = spec.num_heads,
+          .head_dim = spec.head_dim,
+          .dtype = spec.dtype,
+          .tile_order = layout.tile_order_of(plane),
+          .scales_offset = layout.scales_offset(plane)};
+}
+
 Result<KvLayerView> GroupLayout::layer_view(std::byte* base, std::int64_t num_pages,
                                             std::int32_t layer) const noexcept {
   if (!has_layer(layer)) {
     return invalid_argument(Resource::layer, layer, 0, num_layers() - 1);
   }
   const Part& part = parts_[index(part_of(layer))];
-  const KvLayout& layout = part.layout;
-  const std::int64_t num_ids = num_pages * part.blocks.ids_per_page(page_bytes_);
-  if (num_ids > KvLayout::kMaxBlocks) {
-    return invalid_argument(Resource::num_blocks, num_ids, 1, KvLayout::kMaxBlocks);
-  }
+  const Result<std::int64_t> ids = num_ids(part, num_pages);
+  if (!ids) return ids.status();
   const auto view = [&](PlaneKind kind) {
-    const std::int32_t plane = layout.plane_of(owner_of(layer), kind);
-    const PlaneSpec& spec = layout.planes()[index(plane)];
-    return PlaneView{.base = base + layout.plane_offset(plane, BlockOrder::block_major, num_ids),
-                     .block_stride = part.blocks.id_stride_bytes,
-                     .head_stride = layout.head_stride(plane),
-                     .token_stride = layout.token_stride(plane),
-                     .num_heads = spec.num_heads,
-                     .head_dim = spec.head_dim,
-                     .dtype = spec.dtype,
-                     .tile_order = layout.tile_order()};
+    return plane_view(base, part, part.layout.plane_of(owner_of(layer), kind));
   };
   return KvLayerView{.key = view(PlaneKind::key),
                      .value = view(PlaneKind::value),
-                     .block_size = layout.block_size(),
-                     .num_blocks = num_ids};
+                     .block_size = part.layout.block_size(),
+                     .num_blocks = *ids};
+}
+
+Result<IndexView> GroupLayout::index_view(std::byte* base, std::int64_t num_pages,
+                                          std::int32_t layer) const noexcept {
+  if (!has_index(layer)) return invalid_argument(Resource::layer, layer, 0, num_layers() - 1);
+  const Part& part = parts_[index(part_of(layer))];
+  const Result<std::int64_t> ids = num_ids(part, num_pages);
+  if (!ids) return ids.status();
+  return IndexView{.index = plane_view(base, part, part.layout.plane_of(layer, PlaneKind::index)),
+                   .block_size = part.layout.block_size(),
+                   .num_blocks = *ids};
 }
 
 Result<StateView> GroupLayout::state_view(std::byte* base, std::int64_t num_pages,

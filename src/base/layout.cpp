@@ -2,6 +2,7 @@
 
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 #include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxBlockSize = 65536;
-constexpr std::int64_t kMaxPlanes = 2 * kMaxLayers;
+constexpr std::size_t kPlaneKinds = 3;
+constexpr std::int64_t kMaxPlanes = std::int64_t{kPlaneKinds} * kMaxLayers;
 constexpr std::int64_t kMaxBlockBytes = std::int64_t{1} << 40;
 
 /// Whether alias `a` can read the bytes of `b`: both have the same heads, type and scales, and `a`
@@ -25,17 +27,35 @@ bool same_shape(const PlaneSpec& a, const PlaneSpec& b) noexcept {
          a.head_dim <= b.head_dim;
 }
 
+/// Checks a plane in the format latent_fp8: K is a whole latent, and V is an alias of a part of it.
+Status check_latent(const PlaneSpec& plane) noexcept {
+  const bool is_alias = plane.alias_of != -1;
+  if (is_alias != (plane.kind == PlaneKind::value)) {
+    return unsupported_option(Option::alias_of, static_cast<std::uint64_t>(plane.alias_of));
+  }
+  const std::int64_t dim = is_alias ? kLatentFp8ValueDim : kLatentFp8Dim;
+  if (Status s = check_option(Option::head_dim, plane.head_dim, dim, dim); !s) return s;
+  return check_enum(Option::scale, plane.scale, ScaleKind::none);
+}
+
 /// Checks plane `i` on its own, and against the plane that it aliases.
 Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
   const PlaneSpec& plane = planes[i];
   if (Status s = check_option(Option::layer, plane.layer, 0, kMaxLayers - 1); !s) return s;
-  if (Status s = check_enum(Option::kind, plane.kind, PlaneKind::value); !s) return s;
-  if (Status s = check_enum(Option::dtype, plane.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Option::kind, plane.kind, PlaneKind::index); !s) return s;
+  if (Status s = check_enum(Option::dtype, plane.dtype, DType::latent_fp8); !s) return s;
   if (Status s = check_enum(Option::scale, plane.scale, ScaleKind::per_token_head); !s) return s;
   if (Status s = check_option(Option::num_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
   if (Status s = check_option(Option::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
+  if (!has_equal_elements(plane.dtype)) {
+    if (Status s = check_latent(plane); !s) return s;
+  }
+  if (plane.scale == ScaleKind::per_token_head &&
+      row_bytes(plane.dtype, plane.head_dim) % bytes_of(DType::f32) != 0) {
+    return unsupported_option(Option::head_dim, static_cast<std::uint64_t>(plane.head_dim));
+  }
   if (plane.alias_of == -1) return {};
-  const auto last = static_cast<std::int64_t>(i) - 1;
+  const auto last = plane.kind == PlaneKind::index ? -1 : static_cast<std::int64_t>(i) - 1;
   if (Status s = check_option(Option::alias_of, plane.alias_of, 0, last); !s) return s;
   const PlaneSpec& target = planes[static_cast<std::size_t>(plane.alias_of)];
   if (target.alias_of != -1 || !same_shape(plane, target)) {
@@ -45,9 +65,9 @@ Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
 }
 
 // Refuses a plane that has no chunked order. The bytes of an alias have the order of the plane that
-// it reads, which is checked itself.
+// it reads, which is checked itself. An index has rows order.
 Status check_chunked(const PlaneSpec& plane) noexcept {
-  if (plane.alias_of != -1) return {};
+  if (plane.alias_of != -1 || plane.kind == PlaneKind::index) return {};
   if (!has_chunked_order(plane.dtype)) {
     return unsupported_option(Option::dtype, static_cast<std::uint64_t>(plane.dtype));
   }
@@ -85,7 +105,7 @@ Status check_group(const GroupSpec& group) noexcept {
 /// Bytes of one token in a plane, with its scales.
 std::int64_t token_bytes(const PlaneSpec& plane) noexcept {
   const std::int64_t scale = plane.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
-  return plane.num_heads * (plane.head_dim * bytes_of(plane.dtype) + scale);
+  return plane.num_heads * (row_bytes(plane.dtype, plane.head_dim) + scale);
 }
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexcept {
@@ -103,6 +123,9 @@ Result<KvLayout> KvLayout::create(const UniformLayoutOptions& options) try {
       });
       !s) {
     return s;
+  }
+  if (options.dtype == DType::latent_fp8) {  // V is not apart from K
+    return unsupported_option(Option::dtype, static_cast<std::uint64_t>(options.dtype));
   }
   GroupSpec group;
   group.block_size_tokens = options.block_size_tokens;
@@ -136,11 +159,11 @@ Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) try {
   for (const PlaneSpec& plane : layout.planes()) {
     layout.num_layers_ = std::max(layout.num_layers_, plane.layer + 1);
   }
-  layout.plane_of_.assign(2 * index(layout.num_layers_), -1);
+  layout.plane_of_.assign(kPlaneKinds * index(layout.num_layers_), -1);
   for (std::size_t i = 0; i < layout.group_.planes.size(); ++i) {
     const PlaneSpec& plane = layout.group_.planes[i];
     std::int32_t& slot =
-        layout.plane_of_[2 * index(plane.layer) + static_cast<std::size_t>(plane.kind)];
+        layout.plane_of_[kPlaneKinds * index(plane.layer) + static_cast<std::size_t>(plane.kind)];
     if (slot != -1) return invalid_option(Option::layer, plane.layer, 0, kMaxLayers - 1);
     slot = static_cast<std::int32_t>(i);
     if (plane.alias_of != -1) {
@@ -163,8 +186,8 @@ Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) try {
 }
 
 std::int32_t KvLayout::plane_of(std::int32_t layer, PlaneKind kind) const noexcept {
-  if (layer < 0 || layer >= num_layers_ || kind > PlaneKind::value) return -1;
-  return plane_of_[2 * index(layer) + static_cast<std::size_t>(kind)];
+  if (layer < 0 || layer >= num_layers_ || kind > PlaneKind::index) return -1;
+  return plane_of_[kPlaneKinds * index(layer) + static_cast<std::size_t>(kind)];
 }
 
 std::int64_t KvLayout::plane_offset(std::int32_t plane, BlockOrder order,
@@ -187,7 +210,18 @@ std::int64_t KvLayout::token_stride(std::int32_t plane) const noexcept {
   // An alias reads the bytes of its target, so it uses the target's row length.
   const std::int32_t alias = group_.planes[index(plane)].alias_of;
   const PlaneSpec& spec = group_.planes[index(alias == -1 ? plane : alias)];
-  return spec.head_dim * bytes_of(spec.dtype);
+  return row_bytes(spec.dtype, spec.head_dim);
+}
+
+std::int64_t KvLayout::scales_offset(std::int32_t plane) const noexcept {
+  const PlaneSpec& spec = group_.planes[index(plane)];
+  if (spec.scale != ScaleKind::per_token_head) return 0;
+  return spec.num_heads * head_stride(plane);
+}
+
+TileOrder KvLayout::tile_order_of(std::int32_t plane) const noexcept {
+  const bool is_index = group_.planes[index(plane)].kind == PlaneKind::index;
+  return is_index ? TileOrder::rows : group_.tile_order;
 }
 
 Result<std::int64_t> KvLayout::pool_bytes(std::int64_t block_bytes,

@@ -99,7 +99,7 @@ std::string expectation(const Status& status) {
 /// A valid value that is not available here: an element type by its name.
 std::string unavailable(const Status& status) {
   const bool is_dtype = status.resource == Resource::dtype || status.option == Option::dtype;
-  if (is_dtype && status.subject <= static_cast<std::uint64_t>(DType::int8)) {
+  if (is_dtype && status.subject <= static_cast<std::uint64_t>(DType::latent_fp8)) {
     return std::string(name_of(static_cast<DType>(status.subject)));
   }
   return fmt::to_string(as_signed(status.subject));

@@ -166,21 +166,17 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   return true;
 }
 
-/// What somebody still holds becomes the newest of the salt's order. The number of such blocks that
-/// are looked at is bounded; the next block of the salt looks at others.
+/// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
+/// others.
 void PrefixCache::keep_cap(std::int32_t account) noexcept {
-  std::int64_t put_back = 0;  // at the end of the order, all in use
-  for (int held = 0; held < SaltLimits::kPassedOver && accounts_.is_full(account);) {
-    const BlockId oldest = accounts_.take_oldest(account, put_back);
+  SaltAccounts::PassedOver passed;
+  std::int64_t left = SaltLimits::kPassedOver;
+  while (accounts_.is_full(account)) {
+    const BlockId oldest = accounts_.take_oldest(account, passed, left);
     if (oldest == kNoBlock) return;
-    if (manager_->state(oldest) == BlockState::evictable) {
-      remove(oldest, PrefixRemoval::over_cap);
-      put_back = 0;  // blocks behind it may have gone with it
-    } else {
-      accounts_.put_back(oldest);
-      ++put_back;
-      ++held;
-    }
+    remove(oldest, PrefixRemoval::over_cap);
+    left -= passed.idle + passed.kept;  // blocks behind it may have gone with it
+    passed = {};
   }
 }
 

@@ -191,18 +191,22 @@ void SaltAccounts::give_up(BlockId id, Generation generation, std::int32_t numbe
   }
 }
 
-BlockId SaltAccounts::take_oldest(std::int32_t number, std::int64_t put_back) noexcept {
+BlockId SaltAccounts::take_oldest(std::int32_t number, PassedOver& passed,
+                                  std::int64_t most) noexcept {
   Account& account = accounts_[place(number)];
-  const bool is_kept = account.idle.size <= put_back;
-  if (is_kept && account.kept.size == 0) return kNoBlock;
-  const BlockId oldest = linked(is_kept ? account.kept.oldest : account.idle.oldest);
-  if (is_kept) let_go(account, oldest);
-  unlink(account, oldest);
-  return oldest;
-}
-
-void SaltAccounts::put_back(BlockId id) noexcept {
-  append(accounts_[members_[index(id)].account - 1], id, kIdle);
+  while (passed.idle + passed.kept < most) {
+    const bool is_kept = account.idle.size <= passed.idle;
+    if (is_kept && account.kept.size <= passed.kept) return kNoBlock;
+    const BlockId oldest = linked(is_kept ? account.kept.oldest : account.idle.oldest);
+    const bool is_free = is_kept ? manager_->claims(oldest) == kClaimsOfFloorAlone
+                                 : manager_->state(oldest) == BlockState::evictable;
+    if (is_free && is_kept) let_go(account, oldest);
+    unlink(account, oldest);
+    if (is_free) return oldest;
+    append(account, oldest, is_kept ? kKept : kIdle);
+    ++(is_kept ? passed.kept : passed.idle);
+  }
+  return kNoBlock;
 }
 
 void SaltAccounts::want(std::int32_t number, std::int64_t blocks) noexcept {

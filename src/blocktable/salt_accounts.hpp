@@ -59,11 +59,15 @@ class SaltAccounts {
     return account != kNone &&
            accounts_[place(account)].registered >= accounts_[place(account)].limits.cap_blocks;
   }
-  /// Takes the oldest block out of its list, first of the idle ones but the last `put_back`, then
-  /// of those that the floor keeps, without the floor. kNoBlock: there is none.
-  BlockId take_oldest(std::int32_t account, std::int64_t put_back) noexcept;
-  /// Makes a block that take_oldest has returned the newest of its list.
-  void put_back(BlockId id) noexcept;
+  /// Blocks in use that take_oldest has made the newest of their lists.
+  struct PassedOver {
+    std::int64_t idle = 0;
+    std::int64_t kept = 0;
+  };
+  /// Takes the oldest block out of its list, first of the idle ones, then of those that the floor
+  /// keeps, without the floor. Blocks that somebody else uses stay what they are: they become the
+  /// newest of their list, at most `most` of them. kNoBlock: there is none, or too many are in use.
+  BlockId take_oldest(std::int32_t account, PassedOver& passed, std::int64_t most) noexcept;
 
   /// An append that lacks blocks wants so many for sequences of the account.
   void want(std::int32_t account, std::int64_t blocks) noexcept;

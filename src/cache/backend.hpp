@@ -69,6 +69,10 @@ class Backend {
   bool copies_are_queued() const noexcept { return copies_are_queued_; }
   /// Queues the KV write of one layer.
   virtual Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) = 0;
+  /// Queues the write of the index of one layer.
+  virtual Status write_index(const IndexView&, const WriteIndexArgs& args) {
+    return invalid_argument(Resource::layer, args.layer, 0, -1);
+  }
   /// Queues the write of K and V of an encoder, for a layer of a cross group.
   virtual Status write_cross(const KvLayerView&, const WriteCrossArgs& args) {
     return invalid_argument(Resource::layer, args.layer, 0, -1);

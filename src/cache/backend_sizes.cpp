@@ -52,7 +52,7 @@ cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView
           .num_sms = options.num_sms,
           .batch_invariant_tokens = options.batch_invariant_tokens,
           .draft_trees = options.draft_trees,
-          .max_latent_tokens = std::min<std::int64_t>(options.limits.max_tokens, 1 << 20),
+          .max_run_tokens = std::min<std::int64_t>(options.limits.max_tokens, 1 << 20),
           .max_shared_rows = options.max_shared_rows};
 }
 

@@ -264,6 +264,13 @@ Status CudaGroupBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args
       [&](void* stream) { return cuda::launch_append(append, layers_begun_, stream); });
 }
 
+Status CudaGroupBackend::write_index(const IndexView& index, const WriteIndexArgs& args) {
+  return write_kv(layer_of(index), {.layer = args.layer,
+                                    .key = args.key,
+                                    .dtype = args.dtype,
+                                    .key_token_stride_bytes = args.key_token_stride_bytes});
+}
+
 /// Finds the slots of the encoder's tokens in its table, then writes there. Neither begins before
 /// the kernel in front of it has ended, because both use the same slots.
 Status CudaGroupBackend::write_cross(const KvLayerView& kv, const WriteCrossArgs& args) {

@@ -31,6 +31,7 @@ class CudaGroupBackend final : public Backend {
 
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
+  Status write_index(const IndexView& index, const WriteIndexArgs& args) override;
   Status write_cross(const KvLayerView& kv, const WriteCrossArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
   DeviceBatch device_batch() const noexcept override { return device_batch_of_part(0); }

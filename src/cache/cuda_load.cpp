@@ -2,6 +2,7 @@
 
 #include "cache/cuda_backend.hpp"
 #include "device/current_gpu.hpp"
+#include "kernels/append/scaled_append.h"
 #include "kernels/common/launch_checks.h"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kernels/copy_states/copy_states.h"
@@ -60,6 +61,8 @@ Status load_cuda_backend(Device& device, std::span<const LayerGroup> groups) noe
       const KvLayerView kv = shape_of(group.dtype, group.dtype_v.value_or(group.dtype),
                                       group.head_dim_k, group.head_dim_v);
       if (Status s = cuda::load_kernels(kv); !s) return s;
+      if (group.index_dim == 0) continue;
+      if (Status s = kernels::load_scaled_append(); !s) return s;
     }
     return kernels::load_table_slots();
   });

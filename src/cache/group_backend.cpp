@@ -5,6 +5,7 @@
 #include "cache/device_batch.hpp"
 #include "cache/group_plan.hpp"
 #include "cache/host_backend.hpp"
+#include "kernels/reference/kv_write.hpp"
 
 #include <algorithm>
 #include <array>
@@ -57,7 +58,10 @@ void GroupBackend::create_steps(const BackendOptions& options) {
   while (steps_.size() < num_steps) {
     const std::size_t first = steps_.size() * views_.size();
     Step& step = steps_.emplace_back();
-    for (std::size_t part = 0; part < num_parts; ++part) step.parts.emplace_back(options.limits);
+    for (const GroupLayout::Part& part : layout_.parts()) {
+      const std::int64_t longest = options.max_sequence_tokens / part.layout.block_size() + 1;
+      step.parts.emplace_back(options.limits, longest);
+    }
     step.states.emplace_back(layout_,
                              StateStepLimits{options.limits.max_rows, options.limits.max_tokens,
                                              options.checkpoint_every_tokens});
@@ -101,15 +105,19 @@ Status GroupBackend::capture(Step& step, BlockTables& tables, const StepGrowth& 
     const Result<BatchView> view =
         tables.view(std::span(slot.sequences.data(), rows), static_cast<std::int32_t>(part));
     if (!view) return view.status();
+    // A row whose first blocks were given up would begin in front of the entries.
+    const std::span offsets(view->tables.row_offsets, rows);
+    const std::int64_t lead = rows == 0 ? 0 : -std::min<std::int64_t>(std::ranges::min(offsets), 0);
     std::int64_t num_entries = 0;
     for (std::size_t row = 0; row < rows; ++row) {
-      slot.row_offsets[row] = view->tables.row_offsets[row];
+      slot.row_offsets[row] = lead + offsets[row];
       slot.row_slots[row] = static_cast<std::int32_t>(slot.row_offsets[row]);
       slot.seq_lens[row] = view->seq_lens[row];
       slot.num_blocks[row] = view->num_blocks[row];
       num_entries = std::max(num_entries, slot.row_offsets[row] + slot.num_blocks[row]);
     }
-    std::copy_n(view->tables.entries, num_entries, slot.entries.begin());
+    std::copy_n(view->tables.entries, std::max<std::int64_t>(num_entries - lead, 0),
+                slot.entries.begin() + lead);
   }
   return {};
 }
@@ -143,8 +151,7 @@ Result<StepBatch> GroupBackend::begin(const StepGrowth& growth, BlockTables& tab
   step_ = &step;
   step.num_operations = 1;
   Operation& first = step.operations.front();
-  first.backend = this;
-  first.step = &step;
+  first = {.backend = this, .step = &step, .append = {}, .attention = {}};
   if (!growth.appended.copies.empty()) {
     if (Status s = device_.launch_host(run_copies, &first, stream_); !s) return s;
   }
@@ -158,7 +165,6 @@ Result<StepBatch> GroupBackend::begin(const StepGrowth& growth, BlockTables& tab
                    .device_states = step.states.front().device_slots()};
 }
 
-/// Entries in front of a row's kept blocks must not be read.
 DeviceBatch GroupBackend::device_batch_of_part(std::int32_t part) const noexcept {
   DeviceBatch batch = kvarena::device_batch_of(step_->parts[static_cast<std::size_t>(part)]);
   batch.slots = slots_of(*step_, static_cast<std::size_t>(part));
@@ -184,10 +190,8 @@ Status GroupBackend::queue(HostFunction function, Operation* operation) {
   return status;
 }
 
-Status GroupBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
-  if (!is_cpu_float(args.dtype)) {
-    return unsupported(Resource::dtype, static_cast<std::uint64_t>(args.dtype));
-  }
+Status GroupBackend::queue_append(HostFunction function, const KvLayerView& kv,
+                                  const WriteKvArgs& args) {
   Result<Operation*> operation = next_operation();
   if (!operation) return operation.status();
   (*operation)->append = {.kv = kv,
@@ -198,7 +202,20 @@ Status GroupBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
                           .num_tokens = step_->num_tokens,
                           .key_token_stride_bytes = args.key_token_stride_bytes,
                           .value_token_stride_bytes = args.value_token_stride_bytes};
-  return queue(run_append, *operation);
+  return queue(function, *operation);
+}
+
+Status GroupBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
+  if (is_cpu_float(args.dtype)) return queue_append(run_append, kv, args);
+  return unsupported(Resource::dtype, static_cast<std::uint64_t>(args.dtype));
+}
+
+Status GroupBackend::write_index(const IndexView& index, const WriteIndexArgs& args) {
+  return queue_append(run_index, layer_of(index),
+                      {.layer = args.layer,
+                       .key = args.key,
+                       .dtype = args.dtype,
+                       .key_token_stride_bytes = args.key_token_stride_bytes});
 }
 
 Status GroupBackend::write_cross(const KvLayerView& kv, const WriteCrossArgs& args) {
@@ -278,6 +295,18 @@ Status GroupBackend::run_copies(void* operation) {
 Status GroupBackend::run_append(void* operation) {
   const auto& o = *static_cast<const Operation*>(operation);
   return append_kv(o.append, &o.backend->workers_);
+}
+
+Status GroupBackend::run_index(void* operation) {
+  const AppendArgs& args = static_cast<const Operation*>(operation)->append;
+  kernels::reference::append({.kv = args.kv,
+                              .key = args.key,
+                              .value = nullptr,
+                              .slots = args.slots,
+                              .num_tokens = args.num_tokens,
+                              .dtype = args.dtype,
+                              .key_token_stride = args.key_token_stride_bytes});
+  return {};
 }
 
 /// Finds the slots of an encoder's tokens in the row's table, some at a time.

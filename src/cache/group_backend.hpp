@@ -29,6 +29,7 @@ class GroupBackend final : public Backend {
 
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
+  Status write_index(const IndexView& index, const WriteIndexArgs& args) override;
   Status write_cross(const KvLayerView& kv, const WriteCrossArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
   DeviceBatch device_batch() const noexcept override { return device_batch_of_part(0); }
@@ -86,8 +87,10 @@ class GroupBackend final : public Backend {
   }
   Result<Operation*> next_operation();
   Status queue(HostFunction function, Operation* operation);
+  Status queue_append(HostFunction function, const KvLayerView& kv, const WriteKvArgs& args);
   static Status run_copies(void* operation);
   static Status run_append(void* operation);
+  static Status run_index(void* operation);
   static Status run_cross(void* operation);
   static Status run_attention(void* operation);
 

@@ -36,6 +36,10 @@ Result<HolderId> KvCache::pin(SequenceId sequence, const PinOptions& options) {
 }
 Status KvCache::unpin(HolderId pin, Ticket ticket) { return impl_->tables->unpin(pin, ticket); }
 
+Result<IndexView> KvCache::index_view(std::int32_t layer) const noexcept {
+  return impl_->arena.index_view(layer);
+}
+
 Result<KvLayerView> KvCache::layer_view(std::int32_t layer) const noexcept {
   return impl_->arena.layer_view(layer);
 }

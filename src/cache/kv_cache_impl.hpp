@@ -10,6 +10,7 @@
 #include "cache/step_order.hpp"
 #include "cache/step_tokens.hpp"
 #include "cache/tokens_in_flight.hpp"
+#include "cache/written_layers.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "step/step_ring.hpp"
 #include "step/ticket_events.hpp"
@@ -36,13 +37,15 @@ struct KvCache::Impl {
         arena(std::move(its_arena)),
         manager(std::move(its_manager)),
         serials(static_cast<std::size_t>(its_options.steps_in_flight)),
-        written_in(static_cast<std::size_t>(arena.num_layers())) {
+        kv_written(arena.num_layers()),
+        index_written(arena.num_layers()) {
     options.name = manager.name();  // a copy that lives as long as the cache
     const GroupLayout* const groups = arena.groups();
     for (std::int32_t layer = 0; layer < arena.num_layers(); ++layer) {
       const bool has_own =
           groups == nullptr || (groups->has_layer(layer) && groups->owner_of(layer) == layer);
-      num_owners += has_own ? 1 : 0;
+      kv_written.num_owners += has_own ? 1 : 0;
+      index_written.num_owners += groups != nullptr && groups->has_index(layer) ? 1 : 0;
     }
   }
   ~Impl();
@@ -111,11 +114,6 @@ struct KvCache::Impl {
   void note_prefix(SequenceId sequence) noexcept;
   void note_sharing(SequenceId sequence) noexcept;
   void settle_tokens() noexcept;
-  /// Notes that the step's K and V of a layer are written.
-  void note_written(std::size_t layer) noexcept {
-    if (written_in[layer] != batches) ++num_written;
-    written_in[layer] = batches;
-  }
   std::size_t slot_index() const noexcept { return ring->index_of(step); }
 
   Device* device;
@@ -140,17 +138,15 @@ struct KvCache::Impl {
   std::vector<std::uint64_t>
       serials;  // by ring slot, of the step staged there; 0: none to look for
   std::vector<std::vector<WrittenStates>>
-      rows_of_steps;                      // by ring slot; none: no step with states can be lost
-  std::uint64_t batches = 0;              // number of appends and recordings begun
-  std::vector<std::uint64_t> written_in;  // by layer: the last batch whose K and V were written
+      rows_of_steps;          // by ring slot; none: no step with states can be lost
+  std::uint64_t batches = 0;  // number of appends and recordings begun
+  WrittenLayers kv_written;
+  WrittenLayers index_written;
   std::uint64_t num_steps_lost = 0;
   std::optional<StepTokens> told;           // none: there is no prefix cache
   std::optional<TokensInFlight> in_flight;  // the same
   std::uint64_t looked_at = 0;              // steps whose work has completed, or was found lost
   std::uint64_t failures_before = 0;        // that were taken of the stream before this batch
-  std::int32_t num_owners = 0;              // layers with K and V of their own
-  std::int32_t num_written = 0;             // layers whose K and V this batch has written
-  bool wrote_some = false;  // whether write_kv was called for one, or K and V were declared
 };
 
 }  // namespace kvarena

@@ -16,10 +16,11 @@ void KvCache::Impl::note_prefix(SequenceId sequence) noexcept {
   if (step > 0) in_flight->note(sequence, 0, step - 1);
 }
 
-/// Publishes what the step has filled, unless it left K and V of a layer unwritten.
+/// Publishes what the step has filled, unless it left K and V or the index of a layer unwritten.
 void KvCache::Impl::settle_tokens() noexcept {
   if (!told) return;
-  const bool is_written = phase == StepPhase::replaying || !wrote_some || num_written == num_owners;
+  const bool is_written =
+      phase == StepPhase::replaying || (kv_written.is_whole() && index_written.is_whole());
   if (is_written) {
     told->publish(*tables);
   } else {

@@ -1,6 +1,7 @@
 // The steps of a KvCache.
 
 #include "attention/checks.hpp"
+#include "base/half.hpp"
 #include "base/range_checks.hpp"
 #include "cache/kv_cache_impl.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -162,8 +163,8 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
   num_tokens = batch->num_tokens;
   note_batch(*appended);
   ++batches;
-  num_written = 0;
-  wrote_some = false;
+  kv_written.clear();
+  index_written.clear();
   note_rows(demands, *appended);
   return batch;
 }
@@ -177,23 +178,48 @@ std::int64_t KvCache::failed_demand() const noexcept { return impl_->failed_dema
 Status KvCache::write_kv(const WriteKvArgs& args) {
   Impl& c = *impl_;
   if (Status status = c.check_layer(StepCall::write_kv, args.layer); !status) return status;
-  if (Status s = check_enum(Resource::dtype, args.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, args.dtype, DType::latent_fp8); !s) return s;
   if (Status s = c.check_writes(args.layer, false); !s) return s;
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
   if (c.num_tokens > 0) {
     if (Status s = check_inputs(*view, c.arena.groups() != nullptr, args); !s) return s;
   }
-  c.wrote_some = true;
+  c.kv_written.begin();
   const Status queued = c.backend->write_kv(*view, args);
-  if (queued) c.note_written(static_cast<std::size_t>(args.layer));
+  if (queued) c.kv_written.note(static_cast<std::size_t>(args.layer), c.batches);
+  return queued;
+}
+
+Status KvCache::write_index(const WriteIndexArgs& args) {
+  Impl& c = *impl_;
+  if (Status s = c.check_layer(StepCall::write_index, args.layer); !s) return s;
+  const GroupLayout* const groups = c.arena.groups();
+  if (groups == nullptr || !groups->has_index(args.layer)) {
+    return wrong_layer(args.layer, c.arena.num_layers() - 1, WantedLayer::with_index);
+  }
+  if (Status s = check_enum(Resource::dtype, args.dtype, DType::latent_fp8); !s) return s;
+  if (!is_cpu_float(args.dtype)) {
+    return unsupported(Resource::dtype, static_cast<std::uint64_t>(args.dtype));
+  }
+  const Result<IndexView> view = c.arena.index_view(args.layer);
+  if (!view) return view.status();
+  if (c.num_tokens > 0) {
+    if (Status s = check_input(args.key, args.key_token_stride_bytes, view->index, args.dtype);
+        !s) {
+      return s;
+    }
+  }
+  c.index_written.begin();
+  const Status queued = c.backend->write_index(*view, args);
+  if (queued) c.index_written.note(static_cast<std::size_t>(args.layer), c.batches);
   return queued;
 }
 
 Status KvCache::write_cross(const WriteCrossArgs& args) {
   Impl& c = *impl_;
   if (Status s = c.check_layer(StepCall::write_kv, args.layer); !s) return s;
-  if (Status s = check_enum(Resource::dtype, args.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::dtype, args.dtype, DType::latent_fp8); !s) return s;
   if (Status s = c.check_writes(args.layer, true); !s) return s;
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
@@ -205,10 +231,10 @@ Status KvCache::attend(const AttendArgs& given) {
   Impl& c = *impl_;
   if (Status status = c.check_layer(StepCall::attend, given.layer); !status) return status;
   for (const DType dtype : {given.q_dtype, given.out_dtype}) {
-    if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
+    if (Status s = check_enum(Resource::dtype, dtype, DType::latent_fp8); !s) return s;
   }
   const auto owner = static_cast<std::size_t>(c.owner_of(given.layer));
-  const bool is_written = c.written_in[owner] == c.batches || c.is_cross(given.layer);
+  const bool is_written = c.kv_written.has(owner, c.batches) || c.is_cross(given.layer);
   if (c.num_tokens > 0 && !is_written && !given.kv_is_written) return kv_not_written(given.layer);
   if (given.windowed && c.arena.groups() != nullptr) {
     return wrong_layer(given.layer, c.arena.num_layers() - 1, WantedLayer::unwindowed);
@@ -219,8 +245,8 @@ Status KvCache::attend(const AttendArgs& given) {
   const Result<KvLayerView> view = c.arena.layer_view(given.layer);
   if (!view) return view.status();
   if (given.kv_is_written) {
-    c.wrote_some = true;
-    c.note_written(owner);
+    c.kv_written.begin();
+    c.kv_written.note(owner, c.batches);
   }
   AttendArgs args = given;
   if (args.scale == 0.0F) args.scale = 1.0F / std::sqrt(static_cast<float>(view->key.head_dim));

@@ -25,6 +25,7 @@ std::string_view name_of(StepCall call) noexcept {
     case StepCall::device_batch: return "device_batch";
     case StepCall::import_sequence: return "import_sequence";
     case StepCall::register_tokens: return "register_tokens";
+    case StepCall::write_index: return "write_index";
   }
   return "the call";
 }
@@ -89,6 +90,11 @@ std::string describe_layer(const Status& status) {
       return fmt::format(
           "invalid layer: layer {} has the window of its group: leave `windowed` "
           "unset in a cache with groups",
+          status.subject);
+    case WantedLayer::with_index:
+      return fmt::format(
+          "invalid layer: layer {} has no sparse-attention index of its own: a layer of a group "
+          "with index_dim was expected",
           status.subject);
   }
   return kvarena::describe(status);

@@ -34,6 +34,7 @@ enum class StepCall : std::uint8_t {
   device_batch,
   import_sequence,
   register_tokens,
+  write_index,
 };
 
 /// Returns failed_precondition (step): `call` came while step `step` was in `phase`.
@@ -57,6 +58,7 @@ enum class WantedLayer : std::int32_t {
   of_tokens,    ///< K and V that are not an encoder's
   of_encoder,   ///< K and V of an encoder
   unwindowed,   ///< no group: the window of a layer is its group's
+  with_index,   ///< a sparse-attention index of its own
 };
 
 /// Returns invalid_argument (layer) for a layer that exists and is of another kind.

@@ -48,9 +48,8 @@ struct Keeping {
   std::int64_t scale_bytes() const noexcept {
     return options.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
   }
-  /// Latents of sparse attention in 8 bits have scales and a positional part of their own.
   bool has_sparse_rows(const CacheGroup& group) const noexcept {
-    return is_sparse && group.kind == CacheKind::latent && options.format.name.starts_with("fp8");
+    return is_sparse && kvarena::capacity::has_sparse_rows(group, options.format);
   }
 };
 
@@ -207,8 +206,7 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
   const StorageFormat* own = find_storage_format(model.kv_format);
   const Keeping keeping{.options = options,
                         .own = own != nullptr ? *own : *find_storage_format("bf16"),
-                        .is_sparse = std::ranges::any_of(
-                            model.groups, [](const CacheGroup& g) { return g.index_dim > 0; })};
+                        .is_sparse = is_sparse(model)};
   std::vector<GroupMemory> all;
   for (const CacheGroup& group : kept_groups(model, options)) {
     Result<GroupMemory> memory = memory_of(group, keeping);

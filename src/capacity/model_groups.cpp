@@ -3,6 +3,7 @@
 #include "base/out_of_memory.hpp"
 #include "capacity/kept_groups.hpp"
 #include "capacity/share.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 
 #include <new>
 #include <optional>
@@ -25,18 +26,26 @@ PagedKind kind_of(CacheKind kind) noexcept {
 }
 
 /// The group without its layers, or what a cache cannot hold of it.
-Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o,
+Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o, bool is_sparse_model,
                             std::int32_t rollback_tokens) {
   if (group.kind == CacheKind::recurrent) {
     return LayerGroup{
         .kind = PagedKind::state, .layers = {}, .rollback_tokens = rollback_tokens, .planes = {}};
   }
-  if (group.index_dim > 0) {
+  if (group.index_dim > kIndexBlock) {
     return unsupported_option(Option::index_dim, static_cast<std::uint64_t>(group.index_dim));
   }
-  const std::optional<DType> dtype = dtype_of(o.format);
+  std::optional<DType> dtype = dtype_of(o.format);
   if (!dtype) return unsupported_option(Option::format, 0);
-  if (o.scale != ScaleKind::none) {
+  const bool has_rows = is_sparse_model && has_sparse_rows(group, o.format);
+  if (has_rows) {
+    if (group.latent_dim != kLatentFp8Dim || group.latent_value_dim != kLatentFp8ValueDim) {
+      return unsupported_option(Option::head_dim, static_cast<std::uint64_t>(group.latent_dim));
+    }
+    dtype = DType::latent_fp8;
+  }
+  const bool has_scales = o.scale == ScaleKind::per_token_head && !has_rows;
+  if (has_scales && *dtype != DType::fp8_e4m3) {
     return unsupported_option(Option::scale, static_cast<std::uint64_t>(o.scale));
   }
   const bool is_latent = group.kind == CacheKind::latent;
@@ -50,7 +59,9 @@ Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o,
       .value_in_key = is_latent,
       .block_size_tokens = o.block_size_tokens,
       .limit_tokens = group.limit_tokens,
-      .rollback_tokens = group.kind == CacheKind::window ? rollback_tokens : 0};
+      .rollback_tokens = group.kind == CacheKind::window ? rollback_tokens : 0,
+      .scale = has_scales ? ScaleKind::per_token_head : ScaleKind::none,
+      .index_dim = static_cast<std::int32_t>(group.index_dim)};
 }
 
 /// What a recurrent layer keeps: the state in f32, and the convolution in the model's own type.
@@ -91,7 +102,7 @@ Result<ModelGroups> groups_of(const ModelSpec& model, const KvMemoryOptions& opt
   ModelGroups all;
   std::set<std::int32_t> taken;
   for (const CacheGroup& group : kept_groups(model, options)) {
-    const Result<LayerGroup> made = group_of(group, options, rollback_tokens);
+    const Result<LayerGroup> made = group_of(group, options, is_sparse(model), rollback_tokens);
     if (!made) return made.status();
     if (group.layers.empty()) {
       return invalid_option(Option::num_layers, 0, group.num_layers, group.num_layers);

@@ -47,6 +47,10 @@ void add_tables(const ModelSpec& model, const PlanOptions& o, const StageMemory&
   }
   const std::int64_t tables = cache.table_bytes - cache.workspace_bytes;
   if (tables == 0) return;
+  if (!is_uniform) {
+    lines.push_back(line_of("block tables", Formula(tables, "B of the tables of all groups")));
+    return;
+  }
   const std::int64_t blocks =
       std::min(ceil_div(plan.context_tokens, o.block_size_tokens), cache.num_blocks);
   const std::int64_t longest = times(ceil_div(blocks, kRowEntries), kRowEntries);

@@ -41,12 +41,13 @@ Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& o,
   const KvMemoryOptions kv = kv_options(model, o, stage);
   const auto dtype = dtype_of(kv.format);
   if (!dtype) return unsupported(Resource::dtype);
-  if (o.kv_scale == ScaleKind::per_token_head && bytes_of(*dtype) == 1) {
-    return unsupported(Resource::scale, static_cast<std::uint64_t>(o.kv_scale));
+  const bool has_scales = kv.scale == ScaleKind::per_token_head;
+  if (has_scales && *dtype == DType::int8) {
+    return unsupported(Resource::scale, static_cast<std::uint64_t>(kv.scale));
   }
   PlannedCache planned;
   KvCacheOptions& cache = planned.options;
-  if (groups.size() == 1 && groups.front().kind == CacheKind::full) {
+  if (groups.size() == 1 && groups.front().kind == CacheKind::full && !has_scales) {
     const GroupMemory& group = groups.front();
     cache.layout = {.num_layers = group.num_layers,
                     .num_kv_heads = group.num_kv_heads,

@@ -40,6 +40,15 @@ inline constexpr std::int64_t kIndexBlock = 128;
 constexpr std::int64_t index_row_bytes(std::int64_t index_dim) noexcept {
   return index_dim + (index_dim + kIndexBlock - 1) / kIndexBlock * 4;
 }
+/// Returns whether some layers of a model have a sparse-attention index.
+inline bool is_sparse(const ModelSpec& model) noexcept {
+  return std::ranges::any_of(model.groups, [](const CacheGroup& g) { return g.index_dim > 0; });
+}
+/// Returns whether a sparse model keeps the rows of this group with scales and a positional part of
+/// their own: latents in 8 bits.
+inline bool has_sparse_rows(const CacheGroup& group, const StorageFormat& format) noexcept {
+  return group.kind == CacheKind::latent && format.name.starts_with("fp8");
+}
 /// Returns the data that a layer of Mamba-2 keeps: a [head_dim, state] matrix for each head, and
 /// the last kernel - 1 inputs of its convolution.
 constexpr CacheGroup state_of(const MambaShape& m) noexcept {

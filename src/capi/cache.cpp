@@ -256,7 +256,9 @@ kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* 
     const Result<KvLayerView> view =
         layer_view({*layout, *order, num_blocks}, static_cast<std::byte*>(base), layer);
     if (!view) return view.status();
-    write_struct(capi::to_c(kind == KVARENA_KEY ? view->key : view->value, *view), plane);
+    write_struct(capi::to_c(kind == KVARENA_KEY ? view->key : view->value, view->block_size,
+                            view->num_blocks),
+                 plane);
     return {};
   });
 }

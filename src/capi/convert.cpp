@@ -10,8 +10,8 @@
 namespace kvarena::capi {
 namespace {
 
-constexpr std::array<DType, 5> kTypes{DType::f16, DType::bf16, DType::f32, DType::fp8_e4m3,
-                                      DType::int8};
+constexpr std::array<DType, 6> kTypes{DType::f16,      DType::bf16, DType::f32,
+                                      DType::fp8_e4m3, DType::int8, DType::latent_fp8};
 
 // The numbers of the header are the library's.
 static_assert(KVARENA_LIMIT_EXCEEDED == static_cast<int>(StatusCode::limit_exceeded));
@@ -194,19 +194,21 @@ Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, Grou
   return result;
 }
 
-kvarena_plane to_c(const PlaneView& plane, const KvLayerView& view) noexcept {
+kvarena_plane to_c(const PlaneView& plane, std::int32_t block_size,
+                   std::int64_t num_blocks) noexcept {
   kvarena_plane result{};
   result.base = plane.base;
   result.block_stride_bytes = plane.block_stride;
   result.head_stride_bytes = plane.head_stride;
   result.token_stride_bytes = plane.token_stride;
-  result.num_blocks = view.num_blocks;
+  result.num_blocks = num_blocks;
   result.num_heads = plane.num_heads;
   result.head_dim = plane.head_dim;
-  result.block_size = view.block_size;
+  result.block_size = block_size;
   result.dtype = to_c(plane.dtype);
   result.tile_order =
       plane.tile_order == TileOrder::chunked ? KVARENA_TILE_CHUNKED : KVARENA_TILE_ROWS;
+  result.scales_offset_bytes = plane.scales_offset;
   return result;
 }
 
@@ -227,6 +229,7 @@ Result<PlaneView> plane_from_c(const kvarena_plane& plane) noexcept {
   view.head_dim = plane.head_dim;
   view.dtype = *dtype;
   view.tile_order = plane.tile_order == KVARENA_TILE_CHUNKED ? TileOrder::chunked : TileOrder::rows;
+  view.scales_offset = plane.scales_offset_bytes;
   return view;
 }
 

@@ -61,7 +61,8 @@ Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, Grou
 Status groups_from_c(const kvarena_cache_options& options, GroupOptions& groups);
 
 /// One plane of a layer's view.
-kvarena_plane to_c(const PlaneView& plane, const KvLayerView& view) noexcept;
+kvarena_plane to_c(const PlaneView& plane, std::int32_t block_size,
+                   std::int64_t num_blocks) noexcept;
 /// K and V of a layer. Returns invalid_argument for values that no layer can have.
 Result<KvLayerView> view_from_c(const kvarena_plane& key, const kvarena_plane& value) noexcept;
 

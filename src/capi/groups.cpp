@@ -26,7 +26,7 @@ static_assert(KVARENA_GROUP_CROSS == static_cast<int>(PagedKind::cross));
 
 Result<DType> type_of(std::int32_t number) noexcept {
   const Result<DType> dtype = dtype_from_c(number);
-  return dtype ? dtype : invalid_option(Option::dtype, number, 0, KVARENA_INT8);
+  return dtype ? dtype : invalid_option(Option::dtype, number, 0, KVARENA_LATENT_FP8);
 }
 
 Status read_planes(const kvarena_layer_group& given, std::vector<StatePlane>& planes) {
@@ -87,6 +87,8 @@ Result<LayerGroup> group_of(const kvarena_layer_group& given, std::vector<GroupL
   if (given.block_size_tokens != 0) group.block_size_tokens = given.block_size_tokens;
   group.limit_tokens = given.limit_tokens;
   group.rollback_tokens = given.rollback_tokens;
+  if (given.has_token_scales != 0) group.scale = ScaleKind::per_token_head;
+  group.index_dim = given.index_dim;
   return group;
 }
 
@@ -141,7 +143,9 @@ Json capi::json_of(const LayerGroup& group) {
                {"dtype_v", name_of(group.dtype_v.value_or(group.dtype))},
                {"value_in_key", group.value_in_key},
                {"block_size_tokens", group.block_size_tokens},
-               {"rollback_tokens", group.rollback_tokens}});
+               {"rollback_tokens", group.rollback_tokens},
+               {"has_token_scales", group.scale == ScaleKind::per_token_head},
+               {"index_dim", group.index_dim}});
   return json;
 }
 
@@ -161,6 +165,20 @@ kvarena_status kvarena_step_write_cross(kvarena_cache* cache,
     write.key_token_stride_bytes = given.key_token_stride_bytes;
     write.value_token_stride_bytes = given.value_token_stride_bytes;
     return object.get().write_cross(write);
+  });
+}
+
+kvarena_status kvarena_step_write_index(kvarena_cache* cache,
+                                        const kvarena_write_index_args* args) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    kvarena_write_index_args given;
+    if (Status s = read_struct(args, given); !s) return s;
+    const Result<DType> dtype = dtype_from_c(given.dtype);
+    if (!dtype) return dtype.status();
+    return object.get().write_index({.layer = given.layer,
+                                     .key = given.key,
+                                     .dtype = *dtype,
+                                     .key_token_stride_bytes = given.key_token_stride_bytes});
   });
 }
 

@@ -60,7 +60,7 @@ Result<std::shared_ptr<KernelsObject>> KernelsObject::create(std::shared_ptr<Dev
   shape.max_decode_tokens = given.max_decode_tokens != 0 ? given.max_decode_tokens : 1;
   shape.batch_invariant_tokens = given.batch_invariant_tokens;
   shape.draft_trees = given.draft_trees != 0;
-  shape.max_latent_tokens = std::clamp<std::int64_t>(given.max_q_tokens, 0, std::int64_t{1} << 20);
+  shape.max_run_tokens = std::clamp<std::int64_t>(given.max_q_tokens, 0, std::int64_t{1} << 20);
   shape.max_shared_rows = given.max_shared_rows;
   AttentionLimits& limits = object->limits_;
   limits.max_rows = given.max_rows;

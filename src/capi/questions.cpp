@@ -197,12 +197,20 @@ kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t 
                                    kvarena_plane* plane) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (Status s = check_target(plane); !s) return s;
-    if (kind != KVARENA_KEY && kind != KVARENA_VALUE) {
-      return invalid_option(Option::kind, kind, KVARENA_KEY, KVARENA_VALUE);
+    if (kind < KVARENA_KEY || kind > KVARENA_INDEX) {
+      return invalid_option(Option::kind, kind, KVARENA_KEY, KVARENA_INDEX);
+    }
+    if (kind == KVARENA_INDEX) {
+      const Result<IndexView> view = object.get().index_view(layer);
+      if (!view) return view.status();
+      write_struct(capi::to_c(view->index, view->block_size, view->num_blocks), plane);
+      return {};
     }
     const Result<KvLayerView> view = object.get().layer_view(layer);
     if (!view) return view.status();
-    write_struct(capi::to_c(kind == KVARENA_KEY ? view->key : view->value, *view), plane);
+    write_struct(capi::to_c(kind == KVARENA_KEY ? view->key : view->value, view->block_size,
+                            view->num_blocks),
+                 plane);
     return {};
   });
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace kvarena::replay {
@@ -118,8 +119,9 @@ MaybeFailure check_groups(const ReplayOptions& options) {
     return contradiction("a model with an encoder", "a decoder: a trace has no encoder's tokens",
                          "choose another model");
   }
-  if (options.prefix_cache) {
-    return contradiction(fmt::format("a prefix cache with {}", kinds),
+  const auto keeps_all = [](const LayerGroup& group) { return group.kind == PagedKind::full; };
+  if (options.prefix_cache && std::ranges::none_of(options.groups.list, keeps_all)) {
+    return contradiction("a prefix cache with a model of which no layer keeps all tokens",
                          "layers that keep K and V of all tokens", "leave the prefix cache out");
   }
   if (options.keep_preempted) {

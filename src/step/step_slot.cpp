@@ -11,9 +11,9 @@ constexpr std::int64_t kMostSlots = std::numeric_limits<std::int32_t>::max();
 
 }  // namespace
 
-StepSlot::StepSlot(const StepLimits& limits)
+StepSlot::StepSlot(const StepLimits& limits, std::int64_t lead)
     : sequences(static_cast<std::size_t>(limits.max_rows)),
-      entries(static_cast<std::size_t>(limits.max_blocks)),
+      entries(static_cast<std::size_t>(lead + limits.max_blocks)),
       row_offsets(static_cast<std::size_t>(limits.max_rows)),
       row_slots(static_cast<std::size_t>(limits.max_rows)),
       seq_lens(static_cast<std::size_t>(limits.max_rows)),

@@ -18,11 +18,11 @@ namespace kvarena {
 
 /// The copy of one step. The views stay valid until the next capture.
 struct StepSlot {
-  /// Allocates the arrays. Throws std::bad_alloc.
-  explicit StepSlot(const StepLimits& limits);
+  /// Allocates the arrays, with `lead` entries in front of the rows. Throws std::bad_alloc.
+  explicit StepSlot(const StepLimits& limits, std::int64_t lead = 0);
 
   LazyArray<SequenceId> sequences;      // [max_rows]
-  LazyArray<BlockId> entries;           // [max_blocks] the rows one behind another
+  LazyArray<BlockId> entries;           // [lead + max_blocks] the rows one behind another
   LazyArray<std::int64_t> row_offsets;  // [max_rows]
   LazyArray<std::int32_t> row_slots;  // [max_rows] the same; -1 where it does not fit into an int32
   LazyArray<std::int32_t> seq_lens;   // [max_rows]

@@ -78,6 +78,7 @@ void test_release_wins(void);
 void test_many_handles(void);
 void test_wild_counts(void);
 void test_groups(void);
+void test_index(void);
 void test_states(void);
 void test_prefixes(void);
 void test_accounts(void);

@@ -111,6 +111,7 @@ static const named_case kCases[] = {
     {"many_handles", test_many_handles},
     {"wild_counts", test_wild_counts},
     {"groups", test_groups},
+    {"index", test_index},
     {"states", test_states},
     {"prefixes", test_prefixes},
     {"accounts", test_accounts},

@@ -80,6 +80,7 @@ static void cache_calls(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_sequence_group_blocks(c, 1, 0, &out.int32, 1, &out.count, &out.number), code);
   EXPECT_CODE(kvarena_step_group_batch(c, 0, &out.device_batch), code);
   EXPECT_CODE(kvarena_step_write_cross(c, &SIZED(kvarena_write_cross_args)), code);
+  EXPECT_CODE(kvarena_step_write_index(c, &SIZED(kvarena_write_index_args)), code);
   EXPECT_CODE(kvarena_step_states(c, 0, &SIZED(kvarena_state_slots)), code);
   EXPECT_CODE(kvarena_cache_state_view(c, 0, &SIZED(kvarena_state_view)), code);
   EXPECT_CODE(kvarena_sequence_checkpoint(c, 1), code);

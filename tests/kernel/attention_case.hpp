@@ -47,6 +47,7 @@ struct AttentionCase {
   TileOrder tile_order = TileOrder::rows;
   bool value_aliases_key = false;      ///< needs head_dim_v <= head_dim_k and equal dtypes
   ScaleKind scales = ScaleKind::none;  ///< fp8 K and V only
+  bool has_odd_scales = false;         ///< latent_fp8: most scales are no powers of two
   bool has_sinks = false;              ///< attention sinks
   bool has_tree = false;               ///< the query tokens of each row are a random draft tree
   std::vector<SharedBlocks> shared_blocks;  ///< taken over one after the other; contiguous tables

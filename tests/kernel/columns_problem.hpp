@@ -137,6 +137,10 @@ class ColumnsProblem {
     q_ = DeviceArray<std::byte>(q);
     out_ = DeviceArray<std::byte>(size(tokens * bytes_of_out() + kGuardBytes));
     lse_ = DeviceArray<float>(size(tokens * c.num_kv_heads * c.group));
+    if (!problem_.key_scales().empty()) {
+      key_scales_ = DeviceArray<float>(problem_.key_scales());
+      value_scales_ = DeviceArray<float>(problem_.value_scales());
+    }
     if (!problem_.sinks().empty()) sinks_ = DeviceArray<float>(problem_.sinks());
     if (problem_.tree_masks().empty()) return;
     std::vector<std::uint64_t> masks(size(options_.first_q), ~std::uint64_t{0});
@@ -158,6 +162,8 @@ class ColumnsProblem {
   DeviceArray<std::byte> q_;
   DeviceArray<std::byte> out_;
   DeviceArray<float> lse_;
+  DeviceArray<float> key_scales_;
+  DeviceArray<float> value_scales_;
   DeviceArray<float> sinks_;
   DeviceArray<std::uint64_t> tree_masks_;
   DeviceArray<std::byte> workspace_;
@@ -184,9 +190,11 @@ inline void ColumnsProblem::fill_params() {
       static_cast<std::int32_t>(std::count_if(c.q_counts.begin(), c.q_counts.end(), [&](auto n) {
         return n >= options_.min_q_len && n <= q_len;
       }));
-  if (c.head_dim_k == kernels::kLatentDim && q_len > kernels::kLatentRunTokens) {
-    schedule.max_q_len = std::exchange(q_len, kernels::kLatentRunTokens);
-    for (const std::int32_t count : c.q_counts) of_class += count / kernels::kLatentRunTokens;
+  const bool is_short =
+      c.head_dim_k == kernels::kLongKeyDim && c.head_dim_v == kernels::kShortValueDim;
+  if ((is_short || c.head_dim_k == kernels::kLatentDim) && q_len > kernels::kRunTokens) {
+    schedule.max_q_len = std::exchange(q_len, kernels::kRunTokens);
+    for (const std::int32_t count : c.q_counts) of_class += count / kernels::kRunTokens;
   }
   const bool is_ragged =
       std::any_of(c.q_counts.begin(), c.q_counts.end(), [&](auto n) { return n != q_len; });
@@ -197,6 +205,7 @@ inline void ColumnsProblem::fill_params() {
                    .num_q_heads = a.num_q_heads,
                    .num_kv_heads = c.num_kv_heads,
                    .head_dim = c.head_dim_k,
+                   .value_dim = is_short ? c.head_dim_v : 0,
                    .num_sms = options_.num_sms,
                    .kv_dtype = c.key_dtype,
                    .fixed_tokens = options_.fixed_parts ? tokens : 0,
@@ -224,10 +233,12 @@ inline void ColumnsProblem::fill_params() {
   params.value = pool_.data() + (a.kv.value.base - problem_.pool().data());
   params.block_stride = a.kv.key.block_stride;
   params.head_stride = a.kv.key.head_stride;
+  params.value_head_stride = a.kv.value.head_stride;
   params.block_size = c.block_size;
   params.block_tables = tables_.data();
   params.table_stride = most_;
   params.dtype = c.q_dtype;
+  params.scales = {.key = key_scales_.data(), .value = value_scales_.data()};
   params.scale = a.scale;
   params.soft_cap = c.soft_cap;
   if (options_.shared_rows > 0) fill_find();

@@ -7,10 +7,13 @@
 #include "support/status_matchers.hpp"
 
 #include "base/half.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 
 #include <cuda_fp8.h>
 
 #include <cmath>
+#include <limits>
+#include <random>
 
 namespace kvarena::test {
 namespace {
@@ -60,6 +63,74 @@ class CudaAppend : public CudaTest {
         << name_of(from) << " to " << name_of(shape);
   }
 };
+
+/// New latents: some of a usual size, some far apart, zeros, and what is not finite.
+std::vector<std::byte> random_latents(std::int64_t tokens, DType dtype, std::uint32_t seed) {
+  const std::vector<std::byte> plain = random_elements(tokens * kLatentFp8Dim, DType::f32, seed);
+  std::vector<std::byte> latents(
+      static_cast<std::size_t>(tokens * kLatentFp8Dim * bytes_of(dtype)));
+  std::mt19937 random(seed);
+  for (std::int64_t i = 0; i < tokens * kLatentFp8Dim; ++i) {
+    float value = load_f32(plain.data(), DType::f32, i);
+    const auto kind = static_cast<std::uint32_t>(i / kLatentFp8Run) % 5;
+    if (kind == 1) value *= std::ldexp(1.0F, static_cast<int>(random() % 24) - 12);
+    if (kind == 2) value = 0.0F;
+    const bool has_scale = i % kLatentFp8Dim < kLatentFp8ValueDim;
+    if (kind == 3 && has_scale && random() % 50 == 0)
+      value = -std::numeric_limits<float>::infinity();
+    if (kind == 4 && has_scale && random() % 50 == 0) value = std::nanf("");
+    if (kind == 4 && dtype == DType::f32) value *= 1e-36F;
+    store_f32(latents.data(), dtype, i, value);
+  }
+  return latents;
+}
+
+TEST_F(CudaAppend, LatentsInEightBitsEqualTheReference) {
+  std::uint32_t seed = 900;
+  for (const DType from : kFloats) {
+    for (const std::int32_t block_size : {1, 7, 16, 64}) {
+      for (const bool is_strided : {false, true}) {
+        PlaneView plane{.head_stride = std::int64_t{block_size} * kLatentFp8Bytes,
+                        .token_stride = kLatentFp8Bytes,
+                        .num_heads = 1 + static_cast<std::int32_t>(++seed % 2),
+                        .head_dim = kLatentFp8Dim,
+                        .dtype = DType::latent_fp8};
+        plane.block_stride = plane.num_heads * plane.head_stride + 48;
+        constexpr std::int64_t kBlocks = 9;
+        std::vector<std::byte> host(static_cast<std::size_t>(kBlocks * plane.block_stride),
+                                    std::byte{0xA5});
+        const DeviceArray<std::byte> device(host);
+        std::vector<std::int64_t> slots;
+        for (const std::int32_t id : shuffled_ids(kBlocks * block_size, seed)) slots.push_back(id);
+        slots[0] = -1;
+        const auto tokens = static_cast<std::int64_t>(slots.size());
+        // With a stride, the latents are the odd rows of an array of two for each token.
+        const std::vector<std::byte> latents =
+            random_latents(tokens * plane.num_heads * (is_strided ? 2 : 1), from, seed);
+        const std::int64_t stride =
+            is_strided ? 2 * plane.num_heads * kLatentFp8Dim * bytes_of(from) : 0;
+        const auto view_of = [&](std::byte* base) {
+          KvLayerView kv{plane, plane, block_size, kBlocks};
+          kv.key.base = kv.value.base = base;
+          kv.value.head_dim = kLatentFp8ValueDim;
+          return kv;
+        };
+        AppendParams params{view_of(host.data()), latents.data(), nullptr,
+                            slots.data(),         tokens,         from};
+        params.key_token_stride = stride;
+        kernels::reference::append(params);
+        const DeviceArray<std::byte> device_latents(latents);
+        const DeviceArray<std::int64_t> device_slots(slots);
+        params.kv = view_of(device.data());
+        params.key = device_latents.data();
+        params.slots = device_slots.data();
+        ASSERT_OK(launch_append(params, is_strided, stream_));
+        finish();
+        EXPECT_TRUE(same_bytes(device.download(), host)) << name_of(from) << ' ' << block_size;
+      }
+    }
+  }
+}
 
 TEST_F(CudaAppend, EqualsTheReferenceForAllTypesDimsBlocksAndOrders) {
   std::uint32_t seed = 0;

@@ -127,7 +127,7 @@ TEST(CudaArguments, UnsupportedOnesComeWithTheList) {
   bad.params.dtype = DType::int8;
   EXPECT_EQ(kernels::describe_launch(bad.launch()),
             "unsupported dtype: got bf16; supported: equal types; f32, f16 and bf16 to each other; "
-            "fp8_e4m3 from and to those three");
+            "fp8_e4m3 from and to those three; from those three to latent_fp8");
   bad.params.dtype = DType::bf16;
   bad.params.kv.key.tile_order = TileOrder::chunked;
   bad.params.kv.block_size = 24;

@@ -10,22 +10,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <cstring>
+#include <limits>
+#include <string>
 #include <vector>
 
 namespace kvarena::test {
 namespace {
 
-AttentionCase latent_case(std::int32_t heads, std::int32_t block_size, std::int32_t q_len) {
+AttentionCase latent_case(DType dtype, std::int32_t heads, std::int32_t block_size,
+                          std::int32_t q_len) {
   AttentionCase c;
+  c.key_dtype = c.value_dtype = dtype;
+  if (dtype == DType::fp8_e4m3) c.scales = ScaleKind::per_tensor;
   c.num_kv_heads = 1;
   c.group = heads;
   c.head_dim_k = kernels::kLatentDim;
   c.head_dim_v = kernels::kLatentValueDim;
   c.value_aliases_key = true;
   c.block_size = block_size;
-  c.tile_order = TileOrder::chunked;
+  c.tile_order = dtype == DType::latent_fp8 ? TileOrder::rows : TileOrder::chunked;
   c.seq_lens = {0, q_len, 15, 16, 17, 63, 64, 65, 128, 129, 700};
   for (std::int32_t& length : c.seq_lens) {
     if (length > 0) length = std::max(length, q_len);
@@ -34,7 +39,8 @@ AttentionCase latent_case(std::int32_t heads, std::int32_t block_size, std::int3
   return c;
 }
 
-class CudaLatent : public CudaTest {
+/// The parameter is the type of the latents.
+class CudaLatent : public CudaTest, public testing::WithParamInterface<DType> {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
@@ -64,12 +70,12 @@ class CudaLatent : public CudaTest {
   }
 };
 
-TEST_F(CudaLatent, EveryNumberOfHeadsAndQueryTokens) {
+TEST_P(CudaLatent, EveryNumberOfHeadsAndQueryTokens) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 0;
   for (const std::int32_t heads : {1, 2, 8, 16, 20, 32, 64, 128}) {
     for (const std::int32_t q_len : {1, 2, 3, 4, 7, 16, 64}) {
-      AttentionCase c = latent_case(heads, 16 << (seed % 4), q_len);
+      AttentionCase c = latent_case(GetParam(), heads, 16 << (seed % 4), q_len);
       c.seed = ++seed;
       c.has_sinks = seed % 3 == 0;
       c.block_major = seed % 2 == 0;
@@ -80,11 +86,11 @@ TEST_F(CudaLatent, EveryNumberOfHeadsAndQueryTokens) {
   expect_all_match(cases);
 }
 
-TEST_F(CudaLatent, RowsHaveTheirOwnNumberOfQueryTokens) {
+TEST_P(CudaLatent, RowsHaveTheirOwnNumberOfQueryTokens) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 1000;
   for (const std::int32_t heads : {4, 16, 64}) {
-    AttentionCase c = latent_case(heads, 32, 16);
+    AttentionCase c = latent_case(GetParam(), heads, 32, 16);
     c.seed = ++seed;
     c.seq_lens = {40, 0, 300, 16, 0, 17, 129, 5, 64};
     c.q_counts = {3, 4, 16, 16, 0, 0, 1, 5, 9};
@@ -93,11 +99,11 @@ TEST_F(CudaLatent, RowsHaveTheirOwnNumberOfQueryTokens) {
   expect_all_match(cases);
 }
 
-TEST_F(CudaLatent, LongAndManyRowsAreSplitAndCombined) {
+TEST_P(CudaLatent, LongAndManyRowsAreSplitAndCombined) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 2000;
   for (const std::int32_t heads : {16, 32, 128}) {
-    AttentionCase c = latent_case(heads, 16, 2);
+    AttentionCase c = latent_case(GetParam(), heads, 16, 2);
     c.seed = ++seed;
     c.seq_lens = {is_watched() ? 2000 : 20000};
     c.q_counts = {2};
@@ -111,11 +117,25 @@ TEST_F(CudaLatent, LongAndManyRowsAreSplitAndCombined) {
   expect_all_match(cases);
 }
 
-TEST_F(CudaLatent, DraftTrees) {
+// Other engines may write scales that are no powers of two.
+TEST_P(CudaLatent, ScalesOfAnyValue) {
+  if (GetParam() != DType::latent_fp8) GTEST_SKIP() << "of latent_fp8";
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 2500;
+  for (const std::int32_t heads : {16, 32, 64}) {
+    AttentionCase c = latent_case(GetParam(), heads, 32, 2);
+    c.seed = ++seed;
+    c.has_odd_scales = true;
+    cases.push_back(c);
+  }
+  expect_all_match(cases);
+}
+
+TEST_P(CudaLatent, DraftTrees) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 3000;
   for (const std::int32_t q_len : {2, 9, 33, 63, 64}) {
-    AttentionCase c = latent_case(q_len > 16 ? 8 : 16, 16, q_len);
+    AttentionCase c = latent_case(GetParam(), q_len > 16 ? 8 : 16, 16, q_len);
     c.seed = ++seed;
     c.has_tree = true;
     c.has_sinks = seed % 3 == 0;
@@ -125,11 +145,11 @@ TEST_F(CudaLatent, DraftTrees) {
 }
 
 // Rows of more query tokens than a run has are several rows for the kernel.
-TEST_F(CudaLatent, PromptsOfSeveralRuns) {
+TEST_P(CudaLatent, PromptsOfSeveralRuns) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 4000;
   for (const std::int32_t heads : {1, 4, 16, 128}) {
-    AttentionCase c = latent_case(heads, 32, 1);
+    AttentionCase c = latent_case(GetParam(), heads, 32, 1);
     c.seed = ++seed;
     c.has_sinks = heads == 4;
     c.seq_lens = {300, 64, 200, 0, 70, 65, 900, 130};
@@ -144,9 +164,9 @@ TEST_F(CudaLatent, PromptsOfSeveralRuns) {
 }
 
 // A row is cut and computed alike in every launch shape, so its bits do not depend on the batch.
-TEST_F(CudaLatent, FixedPartsGiveARowTheSameBitsInEveryBatch) {
+TEST_P(CudaLatent, FixedPartsGiveARowTheSameBitsInEveryBatch) {
   for (const std::int32_t tokens : {1, 2}) {
-    AttentionCase c = latent_case(16, 16, tokens);
+    AttentionCase c = latent_case(GetParam(), 16, 16, tokens);
     c.seq_lens = {5000};
     c.q_counts = {tokens};
     c.has_sinks = true;
@@ -169,10 +189,37 @@ TEST_F(CudaLatent, FixedPartsGiveARowTheSameBitsInEveryBatch) {
   }
 }
 
+// The same for a prompt: its runs are not cut, whatever else is in the step. The first row of a
+// problem has the same content whatever the others are.
+TEST_P(CudaLatent, FixedPartsGiveAPromptTheSameBitsInEveryBatch) {
+  for (const std::int32_t heads : {2, 16}) {
+    AttentionCase c = latent_case(GetParam(), heads, 16, 1);
+    c.seq_lens = {is_watched() ? 200 : 900};
+    c.q_counts = {130};
+    ColumnsOptions options;
+    options.fixed_parts = true;
+    const AttentionProblem problem(c);
+    ColumnsProblem alone(problem, stream_, options);
+    const AttentionOutput first = alone.run();
+    expect_close(problem, first, "alone");
+    c.seq_lens = {c.seq_lens[0], 300, 5, 150};
+    c.q_counts = {130, 64, 1, 100};
+    const AttentionProblem more(c);
+    ColumnsProblem beside(more, stream_, options);
+    AttentionOutput all = beside.run();
+    expect_close(more, all, "beside others");
+    options.num_sms = 7;
+    ColumnsProblem narrow(more, stream_, options);
+    EXPECT_TRUE(same_bytes(narrow.run().out, all.out)) << "fewer multiprocessors";
+    all.out.resize(first.out.size());
+    EXPECT_TRUE(same_bytes(all.out, first.out)) << "alone and beside others";
+  }
+}
+
 // A column never gets what a token that it does not see holds, although others of the product do.
-TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
+TEST_P(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
   for (const std::int32_t heads : {16, 32, 64}) {
-    AttentionCase c = latent_case(heads, 16, 3);
+    AttentionCase c = latent_case(GetParam(), heads, 16, 3);
     c.seq_lens = {70, 130};
     c.q_counts = {3, 3};
     const AttentionProblem problem(c);
@@ -184,12 +231,13 @@ TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
     for (std::int32_t row = 0; row < 2; ++row) {
       const std::int32_t token = c.seq_lens[static_cast<std::size_t>(row)] - 1;
       const PlaneView& value = args.kv.value;
+      const bool is_bf16 = GetParam() == DType::bf16;
       const std::int64_t at =
           value.base - problem.pool().data() +
-          element_offset(value, 2, args.batch.tables.block(row, token / 16).value, 0, token % 16,
-                         7);
-      const std::uint16_t nan = 0x7FC0;
-      std::memcpy(pool.data() + at, &nan, sizeof nan);
+          element_offset(value, is_bf16 ? 2 : 1, args.batch.tables.block(row, token / 16).value, 0,
+                         token % 16, 7);
+      kernels::reference::store_element(pool.data() + at, is_bf16 ? DType::bf16 : DType::fp8_e4m3,
+                                        0, std::numeric_limits<float>::quiet_NaN());
     }
     device.pool().upload(pool);
     const AttentionOutput after = device.run();
@@ -200,7 +248,8 @@ TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
       const std::vector<std::byte> was(before.out.begin() + begin, before.out.begin() + end);
       const std::vector<std::byte> is(after.out.begin() + begin, after.out.begin() + end);
       if (token % 3 == 2) {
-        EXPECT_FALSE(same_bytes(was, is)) << "query token " << token << " sees it";
+        const float seen = kernels::reference::load_element(is.data(), DType::bf16, 7);
+        EXPECT_TRUE(std::isnan(seen)) << "query token " << token << " sees it";
         continue;
       }
       for (std::size_t i = 0; i < was.size(); i += 2) {
@@ -214,11 +263,11 @@ TEST_F(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
   }
 }
 
-AttentionCase random_case(std::uint64_t seed) {
+AttentionCase random_case(DType dtype, std::uint64_t seed) {
   Dice dice(seed);
   const std::int32_t heads = dice.one_of({1, 2, 4, 8, 12, 16, 20, 32, 40, 64, 128});
   const std::int32_t q_len = dice.between(1, std::min(64, std::max(1, 256 / heads)));
-  AttentionCase c = latent_case(heads, 16 * dice.one_of({1, 2, 3, 4, 5, 8}), q_len);
+  AttentionCase c = latent_case(dtype, heads, 16 * dice.one_of({1, 2, 3, 4, 5, 8}), q_len);
   c.seed = seed;
   c.has_tree = dice.once_in(4);
   c.has_sinks = dice.once_in(3);
@@ -235,13 +284,17 @@ AttentionCase random_case(std::uint64_t seed) {
   return c;
 }
 
-TEST_F(CudaLatent, RandomShapes) {
+TEST_P(CudaLatent, RandomShapes) {
   std::vector<AttentionCase> cases;
   for (int i = 0; i < rounds(200); ++i) {
-    cases.push_back(random_case(first_seed() * 100000 + static_cast<std::uint64_t>(i)));
+    cases.push_back(random_case(GetParam(), first_seed() * 100000 + static_cast<std::uint64_t>(i)));
   }
   expect_all_match(cases);
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaLatent,
+                         testing::Values(DType::bf16, DType::fp8_e4m3, DType::latent_fp8),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 }  // namespace
 }  // namespace kvarena::test

@@ -92,22 +92,27 @@ void NaivePrefix::give_up(Account& account, const Content& content, std::size_t 
 void NaivePrefix::keep_cap(const Sequence& sequence) {
   Account* account = account_of(sequence);
   if (account == nullptr) return;
-  std::ptrdiff_t put_back = 0;
+  std::ptrdiff_t idle = 0;  // passed over
+  std::ptrdiff_t kept = 0;
   for (int held = 0; held < SaltLimits::kPassedOver &&
                      registered_of(sequence.salt) >= account->limits.cap_blocks;) {
-    const bool is_kept = std::ssize(account->idle) <= put_back;
-    if (is_kept && account->kept.empty()) return;
+    const bool is_kept = std::ssize(account->idle) <= idle;
+    if (is_kept && std::ssize(account->kept) <= kept) return;
     const Content oldest = is_kept ? account->kept.front() : account->idle.front();
+    const BlockId id = entries_.at(oldest).block.id;
+    // Of what the floor keeps, only what nobody else has: its reference, and that it is published.
+    if (is_kept ? pool_.claims(id) != 2 : pool_.state(id) != BlockState::evictable) {
+      auto& list = is_kept ? account->kept : account->idle;
+      std::erase(list, oldest);
+      list.push_back(oldest);
+      ++(is_kept ? kept : idle);
+      ++held;
+      continue;
+    }
     if (is_kept) let_go(*account, oldest);
     std::erase(account->idle, oldest);
-    if (pool_.state(entries_.at(oldest).block.id) == BlockState::evictable) {
-      remove(oldest, PrefixRemoval::over_cap);
-      put_back = 0;
-    } else {
-      account->idle.push_back(oldest);
-      ++put_back;
-      ++held;
-    }
+    remove(oldest, PrefixRemoval::over_cap);
+    idle = kept = 0;
   }
 }
 

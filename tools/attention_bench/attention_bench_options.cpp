@@ -196,6 +196,7 @@ void AttentionBenchOptions::declare_known_rows(CLI::App& command) {
   flag("--prefill", prefill_, "Rows of prompts, of the types and heads of several models");
   flag("--columns", columns_, "Rows of sequences with 9 to 128 query columns");
   flag("--latents", latents_, "Rows of decode and drafts over latents (MLA)");
+  flag("--kinds", kinds_, "Rows of windows and chunks, and of V with fewer dims than K");
   flag("--shared-prefix", shared_prefix_, "Rows of sequences that begin with the same blocks");
   const auto take = [this](const std::vector<std::string>& texts) {
     names_ = list_elements("--row", texts);
@@ -284,6 +285,7 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
   add(prefill_, meter::prefill_rows());
   add(columns_, meter::columns_rows());
   add(latents_, meter::latent_rows());
+  add(kinds_, meter::kinds_rows());
   add(shared_prefix_, meter::shared_prefix_rows());
   ChosenProblems result;
   std::vector<std::string> unknown = names_;
@@ -298,7 +300,7 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
   }
   if (unknown.empty()) return result;
   console.error(fmt::format("--row {}: none of the rows has this name", printable(unknown.front())),
-                all.empty() ? "rows of --prefill, --columns, --latents or --shared-prefix"
+                all.empty() ? "rows of --prefill, --columns, --latents, --kinds or --shared-prefix"
                             : fmt::to_string(fmt::join(names, ", ")),
                 all.empty() ? "add one of these options" : "choose from these names");
   return {ExitCode::usage, {}};
@@ -306,8 +308,7 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
 
 std::vector<AttentionProblem> AttentionBenchOptions::uniform_rows(
     const AttentionShape& shape) const {
-  std::vector<std::int32_t> lengths = contexts_;
-  if (!cached_.empty()) lengths = cached_;
+  const std::vector<std::int32_t>& lengths = cached_.empty() ? contexts_ : cached_;
   std::vector<AttentionProblem> problems;
   for (const std::int32_t batch : batches_) {
     for (const std::int32_t length : lengths) {
@@ -320,7 +321,7 @@ std::vector<AttentionProblem> AttentionBenchOptions::uniform_rows(
 }
 
 ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
-  if (prefill_ || columns_ || latents_ || shared_prefix_ || !names_.empty())
+  if (prefill_ || columns_ || latents_ || kinds_ || shared_prefix_ || !names_.empty())
     return known_rows(console);
   ChosenProblems result;
   if (!preset_.empty() && !has_lengths()) result.problems = rows_of_presets();

@@ -61,6 +61,7 @@ class AttentionBenchOptions {
   bool prefill_ = false;
   bool columns_ = false;
   bool latents_ = false;
+  bool kinds_ = false;
   bool shared_prefix_ = false;
   bool batch_invariant_ = false;
   std::vector<std::string> names_;

@@ -107,7 +107,9 @@ Json json_of(const AttentionProblem& problem) {
 double gb_per_s(std::int64_t bytes, double us) { return static_cast<double>(bytes) / us / 1e3; }
 
 std::string heads_text(const AttentionShape& shape) {
-  return fmt::format("{}/{} D={}", shape.num_q_heads, shape.num_kv_heads, shape.head_dim);
+  const std::string value =
+      shape.own_value_dim > 0 ? fmt::format("/{}", shape.own_value_dim) : std::string();
+  return fmt::format("{}/{} D={}{}", shape.num_q_heads, shape.num_kv_heads, shape.head_dim, value);
 }
 
 std::string batch_text(const AttentionProblem& problem) {

@@ -31,6 +31,7 @@ Examples:
   kvarena bench attention --prefill                        prompts
   kvarena bench attention --columns --shared-prefix        drafts, wide groups, shared blocks
   kvarena bench attention --latents                        latents (MLA)
+  kvarena bench attention --kinds                          windows, chunks, V with fewer dims
   kvarena bench attention --prefill --row 1x8k,fp8-1x8k    two rows of these
   kvarena bench attention --batch 4 --q-len 2048 --cached 6k four chunks behind cached tokens
   kvarena bench attention --preset all --peers             what public kernels take
@@ -96,7 +97,7 @@ CLI::App* BenchCommand::declare(CLI::App& parent) {
 bool BenchCommand::fit_to_cpu(const Console& console) {
   std::vector<AttentionProblem>& rows = chosen_.problems;
   const auto is_too_large = [](const AttentionProblem& row) {
-    const bool is_fp8 = row.shape.dtype == DType::fp8_e4m3;
+    const bool is_fp8 = bytes_of(row.shape.dtype) == 1;
     return !row.name.empty() && (is_fp8 || flops(row) > kCpuFlops);
   };
   const std::size_t left_out = std::erase_if(rows, is_too_large);

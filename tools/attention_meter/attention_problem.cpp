@@ -14,7 +14,7 @@ std::int64_t divided_up(std::int64_t a, std::int64_t b) noexcept { return (a + b
 }  // namespace
 
 std::int64_t block_bytes(const AttentionShape& shape) noexcept {
-  return bytes_of(shape.dtype) * shape.num_kv_heads * shape.block_size * shape.pool_dim();
+  return shape.num_kv_heads * shape.block_size * shape.pool_bytes();
 }
 
 std::int64_t num_blocks(const AttentionShape& shape, std::int64_t tokens) noexcept {
@@ -70,7 +70,7 @@ std::int64_t kv_bytes(const AttentionProblem& problem) noexcept {
     const std::int64_t seen = std::int64_t{shape.window_tokens} + problem.queries_of(row) - 1;
     tokens += shape.window_tokens > 0 ? std::min(length, seen) : length;
   }
-  return tokens * bytes_of(shape.dtype) * shape.num_kv_heads * shape.pool_dim();
+  return tokens * shape.num_kv_heads * shape.pool_bytes();
 }
 
 Rotation rotation_of(const AttentionProblem& problem, std::int64_t rotated_bytes,

@@ -7,6 +7,7 @@
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/ids.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@ struct AttentionShape {
   std::int32_t num_q_heads = 32;      ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads = 8;      ///< KV heads
   std::int32_t head_dim = 128;        ///< elements, of K and of V
+  std::int32_t own_value_dim = 0;     ///< not 0: elements of V
   std::int32_t latent_value_dim = 0;  ///< not 0: V is so many leading elements of K
   std::int32_t block_size = 16;       ///< tokens a block
   std::int32_t q_len = 1;          ///< query tokens a sequence, where a problem does not list them
@@ -28,14 +30,18 @@ struct AttentionShape {
   float soft_cap = 0.0F;           ///< of the logits, 0: none
   DType dtype = DType::bf16;       ///< of K and V
 
-  /// Type of q and of the output: that of K and V, or bf16 over fp8.
-  DType q_dtype() const noexcept { return dtype == DType::fp8_e4m3 ? DType::bf16 : dtype; }
+  /// Type of q and of the output: that of K and V, or bf16 over 8 bits.
+  DType q_dtype() const noexcept { return bytes_of(dtype) == 1 ? DType::bf16 : dtype; }
   /// Elements of V and of an output.
   std::int32_t value_dim() const noexcept {
-    return latent_value_dim > 0 ? latent_value_dim : head_dim;
+    if (latent_value_dim > 0) return latent_value_dim;
+    return own_value_dim > 0 ? own_value_dim : head_dim;
   }
-  /// Elements of a token and KV head in the pool.
-  std::int32_t pool_dim() const noexcept { return latent_value_dim > 0 ? head_dim : 2 * head_dim; }
+  /// Bytes of a token and KV head in the pool.
+  std::int64_t pool_bytes() const noexcept {
+    const std::int64_t key = row_bytes(dtype, head_dim);
+    return latent_value_dim > 0 ? key : key + row_bytes(dtype, value_dim());
+  }
 };
 
 /// One row of a table: a batch in one layer.

@@ -21,12 +21,13 @@ namespace kvarena::meter {
 /// K and V of a problem in a pool: the tile order that KvCache takes by itself, K before V in a
 /// block.
 inline KvLayerView layer_of(const AttentionShape& shape, const PoolPart& pool) {
-  const std::int64_t row = shape.head_dim * bytes_of(shape.dtype);
   const bool is_latent = shape.latent_value_dim > 0;
-  const std::int64_t plane = is_latent ? 0 : block_bytes(shape) / 2;
+  const std::int64_t key_row = row_bytes(shape.dtype, shape.head_dim);
+  const std::int64_t plane = is_latent ? 0 : shape.num_kv_heads * shape.block_size * key_row;
   const bool is_chunked =
       shape.block_size % kTileTokens == 0 && has_chunked_order(shape.dtype, shape.head_dim);
   const auto view = [&](std::int64_t offset, std::int32_t dim) {
+    const std::int64_t row = is_latent ? key_row : row_bytes(shape.dtype, dim);
     return PlaneView{pool.base + offset,
                      block_bytes(shape),
                      shape.block_size * row,
@@ -60,7 +61,7 @@ inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLaye
                 .num_sms = gpu.num_sms,
                 .compute_capability = 10 * gpu.major + gpu.minor,
                 .batch_invariant_tokens = problem.batch_invariant ? all_tokens : 0,
-                .max_latent_tokens = std::min<std::int64_t>(num_query_tokens(problem), 1 << 20),
+                .max_run_tokens = std::min<std::int64_t>(num_query_tokens(problem), 1 << 20),
                 .max_shared_rows = std::min(rows, 4096)};
   step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens);
   step.shares_prefixes = problem.shared_tokens > 0 && problem.reads_shared;

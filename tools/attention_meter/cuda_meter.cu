@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace kvarena::meter {
@@ -58,6 +59,8 @@ class CudaMeter final : public AttentionMeter {
   std::vector<T> downloaded(const DeviceBuffer& from, std::int64_t count);
   template <class Visit>
   void with_type(DType dtype, Visit visit);
+  template <class Visit>
+  void with_float(DType dtype, Visit visit);
   void fill_pool(const std::vector<DType>& types);
   PoolPart pool() const { return {pool_.data(), options_.pool_bytes}; }
   Row make_row(const AttentionProblem& problem, const PoolPart& pool);
@@ -101,8 +104,15 @@ void CudaMeter::with_type(DType dtype, Visit visit) {
     case DType::bf16: return visit(__nv_bfloat16{});
     case DType::f16: return visit(__half{});
     case DType::fp8_e4m3: return visit(__nv_fp8_e4m3{});
+    case DType::latent_fp8: return visit(LatentRow{});
     default: throw Failure{unsupported(Resource::dtype, static_cast<std::uint64_t>(dtype))};
   }
+}
+
+// The same for the types of q.
+template <class Visit>
+void CudaMeter::with_float(DType dtype, Visit visit) {
+  return dtype == DType::f16 ? visit(__half{}) : visit(__nv_bfloat16{});
 }
 
 // Fills equal parts of the pool, one for each of `types`.
@@ -112,8 +122,13 @@ void CudaMeter::fill_pool(const std::vector<DType>& types) {
     const PoolPart part = part_of(pool(), i, types.size());
     with_type(types[i], [&](auto zero) {
       using T = decltype(zero);
-      fill_normal<<<4 * num_sms_, 256, 0, stream_.native()>>>(
-          reinterpret_cast<T*>(part.base), static_cast<std::size_t>(part.bytes) / sizeof(T), 3);
+      const std::size_t count = static_cast<std::size_t>(part.bytes) / sizeof(T);
+      if constexpr (std::is_same_v<T, LatentRow>) {
+        fill_latents<<<4 * num_sms_, 256, 0, stream_.native()>>>(part.base, count, 3);
+      } else {
+        fill_normal<<<4 * num_sms_, 256, 0, stream_.native()>>>(reinterpret_cast<T*>(part.base),
+                                                                count, 3);
+      }
     });
   }
   check(cudaGetLastError());
@@ -143,7 +158,7 @@ Row CudaMeter::make_row(const AttentionProblem& problem, const PoolPart& pool) {
   upload(batch.num_blocks, blocks);
   upload(batch.row_offsets, row_offsets(problem, stride));
   upload(batch.q_offsets, q_offsets(problem));
-  with_type(problem.shape.q_dtype(), [&](auto zero) {
+  with_float(problem.shape.q_dtype(), [&](auto zero) {
     using T = decltype(zero);
     fill_normal<<<256, 256, 0, stream_.native()>>>(
         batch.q.data<T>(), static_cast<std::size_t>(batch.num_inputs()), 77);
@@ -225,6 +240,7 @@ void CudaMeter::check_row(const Row& row, AttentionFigures& figures) {
   switch (row.problem.shape.dtype) {
     case DType::f16: return compare<__half, __half>(row, figures);
     case DType::fp8_e4m3: return compare<__nv_bfloat16, __nv_fp8_e4m3>(row, figures);
+    case DType::latent_fp8: return compare<__nv_bfloat16, LatentRow>(row, figures);
     default: return compare<__nv_bfloat16, __nv_bfloat16>(row, figures);
   }
 }

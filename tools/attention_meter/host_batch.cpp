@@ -15,9 +15,11 @@ constexpr std::int64_t kComparedWork = std::int64_t{1} << 28;  // multiplication
 
 AttentionArgs args_of(const HostBatch& row, std::int32_t table) {
   const AttentionShape& shape = row.problem.shape;
-  const std::int64_t plane = shape.latent_value_dim > 0 ? 0 : block_bytes(shape) / 2;
-  const std::int64_t token = shape.head_dim * bytes_of(shape.dtype);
+  const bool is_latent = shape.latent_value_dim > 0;
+  const std::int64_t key_row = row_bytes(shape.dtype, shape.head_dim);
+  const std::int64_t plane = is_latent ? 0 : shape.num_kv_heads * shape.block_size * key_row;
   const auto view = [&](std::int64_t offset, std::int32_t dim) {
+    const std::int64_t token = is_latent ? key_row : row_bytes(shape.dtype, dim);
     return PlaneView{row.pool.base + offset,
                      block_bytes(shape),
                      shape.block_size * token,

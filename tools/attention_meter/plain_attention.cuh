@@ -6,6 +6,7 @@
 /// be chosen.
 
 #include "kvarena/attention/attention.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 #include "kvarena/base/tile_order.hpp"
 #include "tools/attention_meter/attention_problem.hpp"
 #include "tools/attention_meter/comparison.hpp"
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -52,12 +54,32 @@ __device__ T combined(T mine, Combine combine) {
   return result;
 }
 
+/// A row in the format latent_fp8.
+struct LatentRow {
+  std::byte bytes[kLatentFp8Bytes];
+};
+
+/// Returns element (token, dim) of a plane whose elements are of type T.
+template <class T>
+__device__ double element_of(const PlaneView& plane, int block, int head, int token, int d) {
+  if constexpr (std::is_same_v<T, LatentRow>) {
+    const std::byte* const row = plane.base + element_offset(plane, 1, block, head, token, 0);
+    const std::byte* const at = row + latent_fp8_byte(d);
+    if (d >= kLatentFp8ValueDim) return as_float(*reinterpret_cast<const __nv_bfloat16*>(at));
+    const auto* const scales = reinterpret_cast<const float*>(row + kLatentFp8ScalesAt);
+    return double{as_float(*reinterpret_cast<const __nv_fp8_e4m3*>(at))} *
+           scales[d / kLatentFp8Run];
+  } else {
+    const std::int64_t at = element_offset(plane, sizeof(T), block, head, token, d);
+    return as_float(*reinterpret_cast<const T*>(plane.base + at));
+  }
+}
+
 /// `out` [number of pairs, head_dim of V], one pair a thread block. `Q` is the type of q; `T` that
 /// of K and V, scales 1. Every array of `p` is on the device.
 template <class Q, class T>
 __global__ void __launch_bounds__(kPlainThreads)
     plain_attention(AttentionArgs p, const PlainPair* pairs, float* scratch, double* out) {
-  constexpr std::int32_t kBytes = sizeof(T);
   const PlainPair pair = pairs[blockIdx.x];
   const int dims = p.kv.key.head_dim;
   const int kv_head = pair.head / (p.num_q_heads / p.kv.key.num_heads);
@@ -70,9 +92,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   float* logits = scratch + pair.scratch;
   const auto element = [&](const PlaneView& plane, int token, int d) {
     const BlockId block = p.batch.tables.block(pair.row, token / p.kv.block_size);
-    const std::int64_t at =
-        element_offset(plane, kBytes, block.value, kv_head, token % p.kv.block_size, d);
-    return static_cast<double>(as_float(*reinterpret_cast<const T*>(plane.base + at)));
+    return element_of<T>(plane, block.value, kv_head, token % p.kv.block_size, d);
   };
   float highest = -INFINITY;
   for (int token = begin + static_cast<int>(threadIdx.x); token < end; token += kPlainThreads) {

@@ -218,6 +218,31 @@ std::vector<AttentionProblem> latent_rows() {
   for (std::size_t row = 0; row < rows.back().lengths.size(); ++row) {
     rows.back().lengths[row] = kRagged[row % kRagged.size()];
   }
+  const std::size_t num_rows = rows.size();
+  for (std::size_t row = 0; row < num_rows; ++row) {
+    rows.push_back(rows[row]);
+    rows.back().name = "fp8-" + rows.back().name;
+    rows.back().shape.dtype = DType::latent_fp8;
+  }
+  return rows;
+}
+
+std::vector<AttentionProblem> kinds_rows() {
+  std::vector<AttentionProblem> rows;
+  const auto add = [&](const std::string& name, std::size_t batch, std::int32_t context,
+                       const Heads& heads, std::int32_t window) {
+    rows.push_back(batch_of(name, batch, 1, context - 1, heads));
+    rows.back().shape.window_tokens = window;
+  };
+  add("gemma-3-64x8k", 64, 8192, {32, 16, 128}, 1024);
+  add("phi-3-32x4k", 32, 4096, {32, 32, 96}, 2047);
+  add("gpt-oss-256x8k", 256, 8192, {64, 8, 64}, 128);
+  // A chunk of 8,192 tokens ends before the last 4,096 of 12,288.
+  add("llama-4-32x12k", 32, 4096, {40, 8, 128}, 0);
+  add("k192-v128-32x4k", 32, 4096, {64, 4, 192}, 0);
+  rows.back().shape.own_value_dim = 128;
+  rows.push_back(prompts("k192-v128-1x4k", 1, 4096, {64, 4, 192}));
+  rows.back().shape.own_value_dim = 128;
   return rows;
 }
 

@@ -16,8 +16,11 @@ namespace kvarena::meter {
 std::vector<AttentionProblem> prefill_rows();
 /// Sequences with 9 query columns or more, and batches of many short sequences.
 std::vector<AttentionProblem> columns_rows();
-/// Decode and drafts over latents (MLA) of 576 elements: 16 to 128 query heads.
+/// Decode and drafts over latents (MLA) of 576 elements: 16 to 128 query heads. bf16, and
+/// latent_fp8.
 std::vector<AttentionProblem> latent_rows();
+/// Decode with windows and chunks, and with V of fewer dims than K, as models have them.
+std::vector<AttentionProblem> kinds_rows();
 /// Batches whose sequences begin with the same blocks, beside attention that is not told so.
 std::vector<AttentionProblem> shared_prefix_rows();
 

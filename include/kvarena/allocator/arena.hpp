@@ -88,6 +88,9 @@ class KVARENA_EXPORT Arena {
   bool contains(BlockId block, std::int32_t layer, PlaneKind kind) const noexcept;
   /// Returns K and V of one layer. Returns invalid_argument (layer) when the layer does not exist.
   Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
+  /// Returns the sparse-attention index of one layer: GroupLayout::index_view. Without groups,
+  /// invalid_argument (layer).
+  Result<IndexView> index_view(std::int32_t layer) const noexcept;
   /// Returns the states of a recurrent layer. Returns invalid_argument (layer) for another one.
   Result<StateView> state_view(std::int32_t layer) const noexcept;
 

@@ -61,12 +61,13 @@ struct AttentionShape {
   std::int64_t batch_invariant_tokens = 0;  ///< not 0: the bits of a row do not depend on the other
                                             ///< rows, in steps whose rows have at most so many
                                             ///< tokens together; at most 2^28. 0: they may
-  bool draft_trees = false;  ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
-                             ///< compute capability 9.0
-  std::int64_t max_latent_tokens =
-      0;                             ///< not 0: rows of latents may have more than 64 query tokens,
-                                     ///< in steps of at most so many query tokens; at most 2^20.
-                                     ///< Not with batch_invariant_tokens: then prefill serves them
+  bool draft_trees = false;         ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
+                                    ///< compute capability 9.0
+  std::int64_t max_run_tokens = 0;  ///< not 0: rows of latents, or of V with fewer dims than K, may
+                                    ///< have more than 64 query tokens, in steps of at most so many
+                                    ///< query tokens; at most 2^20. With batch_invariant_tokens
+                                    ///< only of latents, and if max_rows + max_run_tokens / 64 is
+                                    ///< at most 16384. Elsewhere prefill serves them
   std::int32_t max_shared_rows = 0;  ///< rows of a step that may read leading blocks together, at
                                      ///< most 4096; further ones read by themselves, and so does
                                      ///< every row of a step of more than 16384 - max_shared_rows
@@ -114,10 +115,11 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads
 /// bf16 or f16 K and V in chunked order with one head_dim 64, 80, 96, 128, 192 or 256, decode
 /// attention serves rows of up to 8 query columns (query tokens times query heads a KV head), and
 /// the kernel for many query columns serves rows of up to 128, of at most 64 query tokens. It also
-/// serves rows of up to 64 query tokens over bf16 latents: one KV head of 576 elements whose
-/// leading 512 are V, in chunked order, and at most 128 query heads; with max_latent_tokens rows of
-/// up to 131,072. Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens
-/// if `takes_decode` is true.
+/// serves rows of up to 64 query tokens over latents: one KV head of 576 elements whose leading 512
+/// are V, bf16 or fp8 e4m3 in chunked order or latent_fp8 in rows order, bf16 queries, and at most
+/// 128 query heads. With max_run_tokens it serves rows of up to 131,072 over latents, and over K of
+/// 192 elements with V of 128 for up to 16 query heads a KV head. Elsewhere, decode attention
+/// serves rows of up to max_decode_tokens query tokens if `takes_decode` is true.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
 /// Counts a row of `query_tokens` query tokens.

@@ -6,7 +6,8 @@
 /// cut into parts has one for each part, and ids and tables of its own for each. All blocks lie in
 /// equal pages (choose_pages.hpp): `address = base + id * id_stride + plane_offset`, where an id
 /// counts strides from the base of the pool. States of recurrent layers have planes of their own
-/// instead (state_layout.hpp). An immutable value: it can be copied, and read from any thread.
+/// instead (state_layout.hpp). A layer of sparse attention has the keys of its index in the same
+/// block. An immutable value: it can be copied, and read from any thread.
 
 #include "kvarena/base/choose_pages.hpp"
 #include "kvarena/base/export.hpp"
@@ -31,7 +32,8 @@ struct GroupLayer {
 };
 
 /// Layers that keep the same data. The layers and planes are borrowed. A group of states uses kind,
-/// layers, rollback_tokens and the last three members; the others use all but these.
+/// layers, rollback_tokens, planes, mode and keeps_for_undo; the others use all but the last three
+/// of these.
 struct LayerGroup {
   PagedKind kind = PagedKind::full;      ///< the data that they keep
   std::span<const GroupLayer> layers;    ///< at least one with data of its own
@@ -47,6 +49,11 @@ struct LayerGroup {
   std::span<const StatePlane> planes{};  ///< state: what a layer keeps, 1 .. 8 planes
   StateMode mode = StateMode::in_place;  ///< state: how its kernel works
   bool keeps_for_undo = true;            ///< state: as TableGroup::keeps_for_undo
+  /// none, or per_token_head with K and V in fp8_e4m3: an f32 for each token and head.
+  ScaleKind scale = ScaleKind::none;
+  /// Elements of a token's key in a sparse-attention index, kept behind K and V in fp8_e4m3 with an
+  /// f32 scale a token: a multiple of 4 up to 128. 0: the layers have none.
+  std::int32_t index_dim = 0;
 };
 
 /// The page and the layouts of a pool of groups.
@@ -99,6 +106,11 @@ class KVARENA_EXPORT GroupLayout {
   std::int32_t owner_of(std::int32_t layer) const noexcept { return places_[index(layer)].owner; }
   /// The part with its K and V. Requires has_layer.
   std::int32_t part_of(std::int32_t layer) const noexcept { return places_[index(layer)].part; }
+  /// Whether the layer has a sparse-attention index of its own.
+  bool has_index(std::int32_t layer) const noexcept {
+    return has_layer(layer) && owner_of(layer) == layer &&
+           parts_[index(part_of(layer))].layout.plane_of(layer, PlaneKind::index) >= 0;
+  }
   /// Whether the layer is in a group of states.
   bool has_state(std::int32_t layer) const noexcept {
     return layer >= 0 && layer < num_layers() && places_[index(layer)].states >= 0;
@@ -112,6 +124,10 @@ class KVARENA_EXPORT GroupLayout {
   /// KvLayout::kMaxBlocks.
   Result<KvLayerView> layer_view(std::byte* base, std::int64_t num_pages,
                                  std::int32_t layer) const noexcept;
+  /// Returns the sparse-attention index of one layer in `num_pages` pages at `base`. Returns
+  /// invalid_argument (layer) when the layer has none of its own, or what layer_view returns.
+  Result<IndexView> index_view(std::byte* base, std::int64_t num_pages,
+                               std::int32_t layer) const noexcept;
   /// Returns the states of one layer in `num_pages` pages at `base`. Returns what layer_view
   /// returns. O(planes).
   Result<StateView> state_view(std::byte* base, std::int64_t num_pages,
@@ -127,6 +143,8 @@ class KVARENA_EXPORT GroupLayout {
   Status place_layers(const LayerGroup& group, std::int32_t first_part,
                       std::span<const std::int32_t> owners, std::int32_t num_parts);
   Status place_layer(std::int32_t layer, Place at);
+  PlaneView plane_view(std::byte* base, const Part& part, std::int32_t plane) const noexcept;
+  Result<std::int64_t> num_ids(const Part& part, std::int64_t num_pages) const noexcept;
   Status add_states(const LayerGroup& group, std::int32_t number, const PagedBlocks& blocks);
   static std::size_t index(std::int32_t i) noexcept { return static_cast<std::size_t>(i); }
 

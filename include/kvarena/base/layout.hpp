@@ -5,9 +5,10 @@
 /// token, per block and per plane. All arithmetic is 64-bit and is checked once, at create. A
 /// layout is an immutable value: it can be copied, and read from any thread.
 ///
-/// A layout has groups, and a group has planes. A plane is K or V of one layer: `[num_heads,
-/// block_size, head_dim]` for one block. The planes of a group share block ids and tables: `address
-/// = base + id * block_stride + plane_offset`. docs/explanation/memory-layout.md works an example.
+/// A layout has groups, and a group has planes. A plane is K, V or the index of one layer:
+/// `[num_heads, block_size, head_dim]` for one block. The planes of a group share block ids and
+/// tables: `address = base + id * block_stride + plane_offset`. docs/explanation/memory-layout.md
+/// works an example.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/export.hpp"
@@ -20,8 +21,8 @@
 
 namespace kvarena {
 
-/// Whether a plane is K or V.
-enum class PlaneKind : std::uint8_t { key, value };
+/// What a plane keeps: K, V, or the keys of a sparse-attention index.
+enum class PlaneKind : std::uint8_t { key, value, index };
 
 /// The order of elements inside one head's tile of a plane. `rows` is [block_size, head_dim].
 /// `chunked` keeps sixteen bytes of one token together, in the order of the tensor cores' operands
@@ -35,21 +36,23 @@ enum class TileOrder : std::uint8_t { rows, chunked };
 enum class BlockOrder : std::uint8_t { block_major, layer_major };
 
 /// The scales that quantised elements have. Only `per_token_head` scales take bytes in the block:
-/// one f32 for each token and head, behind the plane's elements.
+/// one f32 for each token and head, [num_heads, block_size], behind the plane's elements.
 enum class ScaleKind : std::uint8_t { none, per_tensor, per_head, per_token_head };
 
 /// The tokens that stay readable: all, the last `window_tokens`, or a fixed number of bytes a
 /// sequence.
 enum class Retention : std::uint8_t { full, window, fixed };
 
-/// One plane: K or V of one layer.
+/// One plane: K, V or the index of one layer. An index has rows order, whatever the group has.
 struct PlaneSpec {
   std::int32_t layer = 0;             ///< the model's layer, 0-based
-  PlaneKind kind = PlaneKind::key;    ///< K or V
+  PlaneKind kind = PlaneKind::key;    ///< what it keeps
   std::int32_t num_heads = 0;         ///< KV heads
   std::int32_t head_dim = 0;          ///< elements a head
-  DType dtype = DType::f16;           ///< element type
-  ScaleKind scale = ScaleKind::none;  ///< scales of quantised elements
+  DType dtype = DType::f16;           ///< element type; latent_fp8: head_dim is 576, rows order,
+                                      ///< without other scales, and V is an alias of 512
+  ScaleKind scale = ScaleKind::none;  ///< scales of quantised elements; with per_token_head a row
+                                      ///< is a multiple of 4 bytes
   std::int32_t alias_of = -1;  ///< index of an earlier plane that has the same bytes (V as K)
 };
 
@@ -99,7 +102,7 @@ class KVARENA_EXPORT KvLayout {
   std::int32_t num_layers() const noexcept { return num_layers_; }
   /// The planes, in the order in which create got them.
   std::span<const PlaneSpec> planes() const noexcept { return group_.planes; }
-  /// The order of elements inside a head's tile.
+  /// The order of elements inside a head's tile of K and V.
   TileOrder tile_order() const noexcept { return group_.tile_order; }
 
   /// Bytes of KV that one token needs in all planes, with scales and without padding.
@@ -117,10 +120,14 @@ class KVARENA_EXPORT KvLayout {
                             std::int64_t num_blocks) const noexcept;
   /// Bytes from one block to the next within `plane`.
   std::int64_t block_stride(std::int32_t plane, BlockOrder order) const noexcept;
-  /// Bytes from one head to the next within a block of `plane`: block_size * head_dim elements.
+  /// Bytes from one head to the next within a block of `plane`: block_size rows.
   std::int64_t head_stride(std::int32_t plane) const noexcept;
-  /// Bytes from one token to the next within a head (rows order): head_dim elements.
+  /// Bytes from one token to the next within a head (rows order): a row of head_dim elements.
   std::int64_t token_stride(std::int32_t plane) const noexcept;
+  /// Bytes from a plane's first byte in a block to its scales per token and head; 0: it has none.
+  std::int64_t scales_offset(std::int32_t plane) const noexcept;
+  /// The order of elements inside a head's tile of `plane`.
+  TileOrder tile_order_of(std::int32_t plane) const noexcept;
   /// Returns the bytes of `num_blocks` blocks. Returns invalid_argument (num_blocks) outside 1 ..
   /// kMaxBlocks, and invalid_argument (pool_bytes) when the product does not fit 63 bits.
   Result<std::int64_t> pool_bytes(std::int64_t num_blocks) const noexcept {
@@ -138,7 +145,7 @@ class KVARENA_EXPORT KvLayout {
   std::vector<std::int64_t> bytes_;   // per plane, padded; 0 for an alias
   std::vector<std::int64_t> offset_;  // per plane: prefix sum of bytes_; an alias has the offset of
                                       // its target
-  std::vector<std::int32_t> plane_of_;  // [num_layers, 2]
+  std::vector<std::int32_t> plane_of_;  // [num_layers, kPlaneKinds]
   std::int32_t num_layers_ = 0;
   std::int64_t bytes_per_token_ = 0;
   std::int64_t block_bytes_ = 0;

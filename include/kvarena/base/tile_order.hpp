@@ -32,7 +32,9 @@ inline constexpr std::int32_t kPieceBytes = 64;  ///< bytes of a token in an ato
 inline constexpr std::int32_t kSmallPiece = 32;  ///< where a token's bytes are no multiple of 64
 
 /// Returns whether elements of `dtype` have a chunked order.
-constexpr bool has_chunked_order(DType dtype) noexcept { return bytes_of(dtype) <= 2; }
+constexpr bool has_chunked_order(DType dtype) noexcept {
+  return bytes_of(dtype) <= 2 && has_equal_elements(dtype);
+}
 /// Returns whether heads of `head_dim` elements of `dtype` have one.
 constexpr bool has_chunked_order(DType dtype, std::int32_t head_dim) noexcept {
   return has_chunked_order(dtype) && head_dim * bytes_of(dtype) % kSmallPiece == 0;

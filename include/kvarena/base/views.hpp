@@ -16,10 +16,10 @@
 
 namespace kvarena {
 
-/// K or V of one layer of a pool, with the strides of its elements. In rows order, element (block,
-/// head, token, dim) lies at `base + block * block_stride + head * head_stride + token *
-/// token_stride + dim * bytes_of(dtype)`, all in bytes. `element_offset` of tile_order.hpp computes
-/// the place in either order.
+/// K, V or the index of one layer of a pool, with the strides of its elements. In rows order,
+/// element (block, head, token, dim) lies at `base + block * block_stride + head * head_stride +
+/// token * token_stride + dim * bytes_of(dtype)`, all in bytes. `element_offset` of tile_order.hpp
+/// computes the place in either order.
 struct PlaneView {
   std::byte* base = nullptr;               ///< block 0 of this plane
   std::int64_t block_stride = 0;           ///< bytes
@@ -29,6 +29,9 @@ struct PlaneView {
   std::int32_t head_dim = 0;               ///< elements
   DType dtype = DType::f16;                ///< element type
   TileOrder tile_order = TileOrder::rows;  ///< order inside a head's tile
+  /// The f32 scale of (block, head, token) lies at `base + block * block_stride + scales_offset +
+  /// (head * block_size + token) * 4`; an element's value is element * scale. 0: no such scales.
+  std::int64_t scales_offset = 0;
 };
 
 /// K and V of one layer of a pool.
@@ -38,6 +41,27 @@ struct KvLayerView {
   std::int32_t block_size = 0;  ///< tokens a block
   std::int64_t num_blocks = 0;  ///< blocks in the pool
 };
+
+/// The keys of a sparse-attention index of one layer of a pool: one head in rows order.
+struct IndexView {
+  PlaneView index;              ///< the keys
+  std::int32_t block_size = 0;  ///< tokens a block
+  std::int64_t num_blocks = 0;  ///< blocks in the pool
+};
+
+/// Returns an index as a layer's K, with V in K, for append_kv's arguments.
+constexpr KvLayerView layer_of(const IndexView& view) noexcept {
+  return {view.index, view.index, view.block_size, view.num_blocks};
+}
+
+/// Bytes from a plane's `base` to the scale of (block, head, token); with scales_offset set.
+KVARENA_HOST_DEVICE constexpr std::int64_t scale_byte(const PlaneView& plane,
+                                                      std::int32_t block_size, std::int64_t block,
+                                                      std::int32_t head,
+                                                      std::int32_t token) noexcept {
+  return block * plane.block_stride + plane.scales_offset +
+         (std::int64_t{head} * block_size + token) * 4;
+}
 
 /// The block tables of a batch. Block `j` of row `r` is
 /// - with contiguous rows (`pages == nullptr`): `entries[row_offsets[r] + j]`;
@@ -80,6 +104,7 @@ struct BlockCopy {
   BlockId target;  ///< overwritten
 };
 
-static_assert(std::is_trivially_copyable_v<KvLayerView> && std::is_trivially_copyable_v<BatchView>);
+static_assert(std::is_trivially_copyable_v<KvLayerView> &&
+              std::is_trivially_copyable_v<IndexView> && std::is_trivially_copyable_v<BatchView>);
 
 }  // namespace kvarena

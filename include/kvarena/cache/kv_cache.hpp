@@ -194,9 +194,17 @@ class KVARENA_EXPORT KvCache {
   Result<DeviceBatch> device_batch(std::int32_t part = 0) const noexcept;
   /// Queues the write of K and V of the step's new tokens. Returns invalid_argument (layer,
   /// pointer, ...), unsupported (dtype), or failed_precondition (step) without an append. On the
-  /// host, returns limit_exceeded (step) past 4 calls of write_kv and attend for each layer in a
-  /// step.
+  /// host, returns limit_exceeded (step) past 4 calls of write_kv, write_index and attend for each
+  /// layer in a step.
   Status write_kv(const WriteKvArgs& args);
+  /// Queues the write of the step's keys of a sparse-attention index for one layer. Each token's
+  /// key becomes fp8_e4m3 with a scale of its own: the smallest power of two with which none of its
+  /// finite elements is more than 448, at least 2^-100. Attention over the tokens that an index
+  /// selects is the engine's. An index that kernels of the engine write needs no call: see
+  /// index_view. With a prefix cache, a step that wrote the index of some layers but not of all
+  /// publishes nothing. Returns what write_kv returns, and invalid_argument (layer) for a layer
+  /// without an index of its own.
+  Status write_index(const WriteIndexArgs& args);
   /// Queues the write of K and V of a sequence's encoder, for layers of a cross group: once, or
   /// again when they changed. Returns what write_kv returns, and not_found (sequence) for a
   /// sequence that is not in this step.
@@ -288,6 +296,9 @@ class KVARENA_EXPORT KvCache {
   /// Returns K and V of one layer of the pool, for kernels of the caller. Returns invalid_argument
   /// (layer) when the layer does not exist.
   Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
+  /// Returns the sparse-attention index of one layer of the pool, for kernels of the caller.
+  /// Returns invalid_argument (layer) for a layer without an index of its own.
+  Result<IndexView> index_view(std::int32_t layer) const noexcept;
   /// Returns the states of a recurrent layer of the pool, for kernels of the caller: their bytes
   /// are in memory of the device. StepBatch::device_states has the slots of a step. Returns
   /// invalid_argument (layer) for another layer.

@@ -108,6 +108,14 @@ struct WriteKvArgs {
       0;  ///< of value, for example a part of a fused projection
 };
 
+/// Keys of a sparse-attention index of the step's new tokens for one layer.
+struct WriteIndexArgs {
+  std::int32_t layer = 0;                   ///< 0-based
+  const void* key = nullptr;                ///< [num_tokens, index_dim]
+  DType dtype = DType::f16;                 ///< of key: f32, f16 or bf16
+  std::int64_t key_token_stride_bytes = 0;  ///< as in WriteKvArgs
+};
+
 /// K and V of a sequence's encoder for one layer of a cross group.
 struct WriteCrossArgs {
   std::int32_t layer = 0;                     ///< 0-based

@@ -59,6 +59,10 @@ pub struct LayerGroup {
     pub state_mode: StateMode,
     /// States: a step may write over the state that it reads, and an aborted step loses it.
     pub loses_on_abort: bool,
+    /// K and V are fp8 e4m3 with an f32 for each token and head.
+    pub has_token_scales: bool,
+    /// Elements of a token's key in a sparse-attention index: a multiple of 4 up to 128; 0: none.
+    pub index_dim: i32,
 }
 
 impl LayerGroup {
@@ -70,6 +74,7 @@ impl LayerGroup {
         if self.value_in_key {
             shape.value = 0;
         }
+        shape.index = usize::try_from(self.index_dim).unwrap_or(0);
         shape
     }
 }
@@ -116,6 +121,8 @@ impl RawGroups {
                 planes: planes.as_ptr(),
                 state_mode: group.state_mode.into(),
                 loses_on_abort: group.loses_on_abort.into(),
+                has_token_scales: group.has_token_scales.into(),
+                index_dim: group.index_dim,
                 ..Default::default()
             };
         Self { groups: groups.iter().zip(&layers).zip(&planes).map(raw).collect(), layers, planes }
@@ -297,6 +304,25 @@ impl Step<'_> {
         // SAFETY: handle and result are valid.
         check(unsafe { sys::kvarena_step_group_batch(self.raw, part, &mut batch) })?;
         Ok(batch)
+    }
+
+    /// Writes the new tokens' keys of a sparse-attention index, for a layer with one of its own:
+    /// `[num_tokens, index_dim]`.
+    pub fn write_index<T: Element>(&mut self, layer: i32, key: &[T]) -> Result<()> {
+        let shape = self.shape_of(layer)?;
+        check_length(key.len(), self.step_tokens()? * shape.index)?;
+        let mut parts = Parts::default();
+        let key = parts.input(key);
+        self.run_on_slices(parts, |parts, cache| {
+            let args = sys::kvarena_write_index_args {
+                key: parts.address::<c_void>(key),
+                layer,
+                dtype: T::DTYPE.into(),
+                ..Default::default()
+            };
+            // SAFETY: the array has the size that the caller and the layout name.
+            unsafe { sys::kvarena_step_write_index(cache, &args) }
+        })
     }
 
     /// Writes K and V of a sequence's encoder, for a layer of a cross group: `[cross_tokens,

@@ -166,7 +166,7 @@ fn check_scales(scales: &Option<Scales<'_>>, kv_heads: usize) -> Result<bool> {
 
 impl Cache {
     /// New tokens of the step.
-    fn step_tokens(&self) -> Result<usize> {
+    pub(crate) fn step_tokens(&self) -> Result<usize> {
         match self.step.as_ref().and_then(|s| s.num_tokens()) {
             Some(tokens) => Ok(tokens),
             None => Err(Status::no_step().into()),

@@ -284,6 +284,7 @@ values! {
         KVARENA_F32 = 2,
         KVARENA_FP8_E4M3 = 3,
         KVARENA_INT8 = 4,
+        KVARENA_LATENT_FP8 = 5,
     }
     enum kvarena_tile_order {
         KVARENA_TILE_BEST = 0,
@@ -297,6 +298,7 @@ values! {
     enum kvarena_plane_kind {
         KVARENA_KEY = 0,
         KVARENA_VALUE = 1,
+        KVARENA_INDEX = 2,
     }
     enum kvarena_group_kind {
         KVARENA_GROUP_FULL = 0,
@@ -591,6 +593,8 @@ sized_structs! {
         planes: *const kvarena_state_plane,
         state_mode: i32,
         loses_on_abort: i32,
+        has_token_scales: i32,
+        index_dim: i32,
     }
     struct kvarena_cache_options {
         struct_size: u64,
@@ -853,6 +857,13 @@ sized_structs! {
         layer: i32,
         dtype: i32,
     }
+    struct kvarena_write_index_args {
+        struct_size: u64,
+        key: *const c_void,
+        key_token_stride_bytes: i64,
+        layer: i32,
+        dtype: i32,
+    }
     struct kvarena_attend_args {
         struct_size: u64,
         q: *const c_void,
@@ -989,6 +1000,7 @@ sized_structs! {
         dtype: i32,
         tile_order: i32,
         reserved: i32,
+        scales_offset_bytes: i64,
     }
     struct kvarena_pool_plan {
         struct_size: u64,
@@ -1299,6 +1311,10 @@ functions! {
         cache: *mut kvarena_cache,
         layer: i32,
         view: *mut kvarena_state_view,
+    ) -> kvarena_status;
+    fn kvarena_step_write_index(
+        cache: *mut kvarena_cache,
+        args: *const kvarena_write_index_args,
     ) -> kvarena_status;
     fn kvarena_step_write_cross(
         cache: *mut kvarena_cache,

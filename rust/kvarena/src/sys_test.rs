@@ -275,8 +275,8 @@ fn a_planted_difference_is_found() {
     expect_found("KVARENA_MAX_LARGEST 8", "KVARENA_MAX_LARGEST 9", "value KVARENA_MAX_LARGEST 9");
     // What is new in the header.
     expect_found(
-        "  KVARENA_INT8 = 4       ///<",
-        "  KVARENA_INT8 = 4, KVARENA_INT4 = 5  ///<",
+        "  KVARENA_INT8 = 4,      ///<",
+        "  KVARENA_INT8 = 4, KVARENA_INT4 = 6,  ///<",
         "kvarena_dtype",
     );
     expect_found(

@@ -13,6 +13,8 @@ enumeration! {
         Fp8E4m3 = KVARENA_FP8_E4M3,
         /// Layouts only.
         Int8 = KVARENA_INT8,
+        /// Groups on CUDA only: latents of 576 elements in 656 bytes.
+        LatentFp8 = KVARENA_LATENT_FP8,
     }
 }
 
@@ -39,12 +41,14 @@ enumeration! {
 }
 
 enumeration! {
-    /// Whether a plane is K or V.
+    /// What a plane keeps.
     PlaneKind {
         /// K.
         Key = KVARENA_KEY,
         /// V.
         Value = KVARENA_VALUE,
+        /// The keys of a sparse-attention index; in a cache with groups.
+        Index = KVARENA_INDEX,
     }
 }
 

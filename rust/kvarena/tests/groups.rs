@@ -3,7 +3,7 @@
 
 use kvarena::{
     Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, GroupLayer, HostOptions,
-    LayerGroup, Sequence, SequenceOptions,
+    LayerGroup, PlaneKind, Sequence, SequenceOptions,
 };
 
 const HEADS: usize = 2;
@@ -154,4 +154,37 @@ fn what_is_no_group_is_refused() {
     assert!(open(&[group(GroupKind::Full, 0, 0), group(GroupKind::Full, 0, 0)]).is_err());
     assert!(open(&[group(GroupKind::Unknown(9), 0, 0)]).is_err());
     assert!(open(&vec![group(GroupKind::Full, 0, 0); 40]).is_err());
+}
+
+#[test]
+fn keys_of_an_index_are_where_the_plane_says() {
+    const TOKENS: usize = 20;
+    const INDEX: usize = 32;
+    let mut of_index = group(GroupKind::Full, 0, 0);
+    of_index.layers = vec![0.into(), 1.into()];
+    of_index.index_dim = INDEX as i32;
+    let mut cache = open(&[of_index]).unwrap();
+    let id = cache.create_sequence(&SequenceOptions::default()).unwrap();
+    let keys: Vec<f32> = (0..TOKENS * INDEX).map(|i| (1 + i / INDEX % 16) as f32).collect();
+    let mut step = cache.begin_step().unwrap();
+    step.append(&[Demand::new(id, TOKENS as i32)]).unwrap();
+    assert!(step.write_index(1, &keys[1..]).is_err());
+    step.write_index(1, &keys).unwrap();
+    step.end().unwrap();
+
+    let plane = cache.plane(1, PlaneKind::Index).unwrap();
+    assert_eq!((plane.num_heads, plane.head_dim as usize), (1, INDEX));
+    let blocks = cache.group_blocks(id, 0).unwrap().blocks;
+    for token in 0..TOKENS {
+        let (block, place) = (blocks[token / 16] as usize, token % 16);
+        // SAFETY: the work has ended, and the plane describes memory of the host.
+        let (byte, scale) = unsafe {
+            let base = (plane.base as *const u8).add(block * plane.block_stride_bytes as usize);
+            let scales = base.add(plane.scales_offset_bytes as usize) as *const f32;
+            (*base.add(place * plane.token_stride_bytes as usize), *scales.add(place))
+        };
+        let element = f32::from(8 + byte % 8) * 2.0_f32.powi(i32::from(byte / 8) - 10);
+        assert_eq!(element * scale, (1 + token % 16) as f32);
+    }
+    assert!(cache.plane(2, PlaneKind::Index).is_err());
 }

@@ -6,6 +6,7 @@
 #include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
+#include "kvarena/base/latent_fp8.hpp"
 
 #include <algorithm>
 
@@ -16,7 +17,7 @@ constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxDecodeTokens = 16;
 constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 28;
 constexpr std::int64_t kMaxSharedRows = 4096;
-constexpr std::int64_t kMaxLatentTokens = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
@@ -32,17 +33,34 @@ constexpr std::int32_t kMaxTreeTokens = 64;
 /// Whether V is the leading elements of K, as the kernel for latents takes them.
 bool is_latent(const KvLayerView& kv) noexcept {
   return kv.key.head_dim == kernels::kLatentDim && kv.value.head_dim == kernels::kLatentValueDim &&
-         kv.key.num_heads == 1 && kv.value.base == kv.key.base &&
-         kv.value.token_stride == kernels::kLatentDim * bytes_of(kv.key.dtype);
+         kv.key.num_heads == 1 && kv.value.base == kv.key.base && !kernels::has_own_scales(kv) &&
+         kv.value.token_stride == row_bytes(kv.key.dtype, kernels::kLatentDim);
 }
 
-/// Whether rows of latents may have more than kLatentRunTokens query tokens.
-bool has_latent_runs(const AttentionShape& shape) noexcept {
-  return is_latent(shape.kv) && shape.max_latent_tokens > 0 && shape.batch_invariant_tokens == 0;
+/// Whether V has fewer dims than K as the kernel for many query columns takes them.
+bool has_short_values(const KvLayerView& kv) noexcept {
+  return kv.key.head_dim == kernels::kLongKeyDim && kv.value.head_dim == kernels::kShortValueDim;
 }
 
-/// Returns the most query columns of a row of latents where the launch shape is that of `columns`.
-std::int32_t latent_columns(std::int64_t columns) noexcept {
+/// Whether rows may have more than kRunTokens query tokens, which are several runs then.
+bool may_have_runs(const AttentionShape& shape) noexcept {
+  const std::int64_t group = shape.num_q_heads / std::max(1, shape.kv.key.num_heads);
+  const bool is_short = has_short_values(shape.kv) && shape.batch_invariant_tokens == 0 &&
+                        kernels::kRunTokens * group <= kernels::kMaxColumns;
+  // One kernel serves a row in every step.
+  const bool is_one_launch =
+      shape.batch_invariant_tokens == 0 ||
+      shape.max_rows + shape.max_run_tokens / kernels::kRunTokens <= kernels::kMaxColumnsRows;
+  return (is_latent(shape.kv) || is_short) && shape.max_run_tokens > 0 && is_one_launch;
+}
+
+/// Returns the most query columns of a row with runs where the launch shape is that of `columns`.
+std::int32_t run_columns(std::int64_t columns, bool is_latent) noexcept {
+  if (!is_latent) {
+    return columns <= kNarrowColumns ? kNarrowColumns
+           : columns <= kWideColumns ? kWideColumns
+                                     : static_cast<std::int32_t>(kernels::kMaxColumns);
+  }
   for (const std::int32_t most : {16, 32, 64}) {
     if (columns <= most) return most;
   }
@@ -56,6 +74,17 @@ Status check_columns_rows(const AttentionShape& shape) noexcept {
   if (!is_bound || !takes_columns(shape)) return {};
   const std::int64_t most = kernels::most_columns_rows(columns_limits(shape, 1, 1, false));
   return check_each({{Option::max_rows, shape.max_rows, 1, most}});
+}
+
+/// Whether K and V are in chunked order, of one type, and not a part of each other.
+bool has_chunks_alike(const KvLayerView& kv) noexcept {
+  const PlaneView& key = kv.key;
+  const PlaneView& value = kv.value;
+  const bool is_chunked =
+      key.tile_order == TileOrder::chunked && value.tile_order == TileOrder::chunked;
+  const bool is_dense = kernels::has_own_chunks(key) && kernels::has_own_chunks(value);
+  return is_chunked && is_dense && kv.block_size % kTileTokens == 0 && value.dtype == key.dtype &&
+         !kernels::has_own_scales(kv);
 }
 
 /// Whether a plane can be read in 16-byte vectors.
@@ -73,7 +102,7 @@ Status check_shape(const AttentionShape& shape) noexcept {
           {Option::num_sms, shape.num_sms, 1, kMaxSms},
           {Option::batch_invariant_tokens, shape.batch_invariant_tokens, 0, kMaxFixedTokens},
           {Option::max_shared_rows, shape.max_shared_rows, 0, kMaxSharedRows},
-          {Option::max_step_tokens, shape.max_latent_tokens, 0, kMaxLatentTokens},
+          {Option::max_step_tokens, shape.max_run_tokens, 0, kMaxRunTokens},
       });
       !s) {
     return s;
@@ -114,27 +143,31 @@ kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t ro
 kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows,
                                       std::int32_t tokens, bool shares_prefixes) noexcept {
   const std::int32_t group = std::max(1, shape.num_q_heads / std::max(1, shape.kv.key.num_heads));
-  const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0 && !is_latent(shape.kv);
+  const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0 &&
+                      !is_latent(shape.kv) && !has_short_values(shape.kv);
   const std::int32_t sharers = shares ? std::min(rows, shape.max_shared_rows) : 0;
   const std::int32_t shared_rows = rows <= kernels::kMaxColumnsRows - sharers ? sharers : 0;
   const std::int32_t head_dim = shape.kv.key.head_dim;
   const bool is_wide = (shared_rows > 0 && kernels::has_wide_prefixes(head_dim)) ||
                        std::int64_t{tokens} * group > kNarrowColumns;
-  const std::int32_t most = is_latent(shape.kv)
-                                ? latent_columns(std::int64_t{tokens} * group) / group
+  const std::int64_t columns = std::int64_t{tokens} * group;
+  const std::int32_t most = is_latent(shape.kv) || may_have_runs(shape)
+                                ? run_columns(columns, is_latent(shape.kv)) / group
                                 : (is_wide ? kWideColumns : kNarrowColumns) / group;
-  kernels::ColumnsLimits limits{.max_rows = rows,
-                                .q_len = std::clamp(most, 1, kMaxTreeTokens),
-                                .num_q_heads = shape.num_q_heads,
-                                .num_kv_heads = shape.kv.key.num_heads,
-                                .head_dim = head_dim,
-                                .num_sms = shape.num_sms,
-                                .kv_dtype = shape.kv.key.dtype,
-                                .fixed_tokens = shape.batch_invariant_tokens,
-                                .shared_rows = shared_rows};
+  kernels::ColumnsLimits limits{
+      .max_rows = rows,
+      .q_len = std::clamp(most, 1, kMaxTreeTokens),
+      .num_q_heads = shape.num_q_heads,
+      .num_kv_heads = shape.kv.key.num_heads,
+      .head_dim = head_dim,
+      .value_dim = has_short_values(shape.kv) ? kernels::kShortValueDim : 0,
+      .num_sms = shape.num_sms,
+      .kv_dtype = shape.kv.key.dtype,
+      .fixed_tokens = shape.batch_invariant_tokens,
+      .shared_rows = shared_rows};
   std::int64_t entries = rows;
-  if (has_latent_runs(shape) && limits.q_len == kernels::kLatentRunTokens) {
-    entries += shape.max_latent_tokens / kernels::kLatentRunTokens;
+  if (may_have_runs(shape) && limits.q_len == kernels::kRunTokens) {
+    entries += shape.max_run_tokens / kernels::kRunTokens;
   }
   limits.max_rows = static_cast<std::int32_t>(
       std::min<std::int64_t>(entries, kernels::most_columns_rows(limits)));
@@ -142,13 +175,7 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
 }
 
 bool has_prompt_plan(const KvLayerView& kv) noexcept {
-  const PlaneView& key = kv.key;
-  const PlaneView& value = kv.value;
-  const bool is_chunked =
-      key.tile_order == TileOrder::chunked && value.tile_order == TileOrder::chunked;
-  const bool is_dense = kernels::has_own_chunks(key) && kernels::has_own_chunks(value);
-  return is_chunked && is_dense && kv.block_size % kTileTokens == 0 && value.dtype == key.dtype &&
-         value.head_dim == key.head_dim;
+  return has_chunks_alike(kv) && kv.value.head_dim == kv.key.head_dim;
 }
 
 bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
@@ -159,7 +186,7 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
                           value.tile_order == TileOrder::chunked &&
                           kv.block_size % kTileTokens == 0;
   const std::int32_t dims[] = {64, 96, 128, 256};
-  return is_narrow && is_chunked && kernels::has_own_chunks(key) &&
+  return is_narrow && is_chunked && !kernels::has_own_scales(kv) && kernels::has_own_chunks(key) &&
          kernels::has_own_chunks(value) && value.dtype == key.dtype &&
          value.head_dim == key.head_dim && value.block_stride == key.block_stride &&
          value.head_stride == key.head_stride &&
@@ -171,13 +198,14 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
 bool takes_columns(const AttentionShape& shape) noexcept {
   const PlaneView& key = shape.kv.key;
   const PlaneView& value = shape.kv.value;
-  const bool has_order = is_latent(shape.kv) ? key.tile_order == TileOrder::chunked &&
-                                                   shape.kv.block_size % kTileTokens == 0 &&
-                                                   kernels::has_own_chunks(key)
-                                             : has_prompt_plan(shape.kv);
-  return has_order && value.block_stride == key.block_stride &&
-         value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
-         shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
+  const bool has_rows = key.dtype == DType::latent_fp8 ||
+                        (key.tile_order == TileOrder::chunked && kernels::has_own_chunks(key));
+  const bool has_order =
+      is_latent(shape.kv)
+          ? has_rows && shape.kv.block_size % kTileTokens == 0
+          : has_prompt_plan(shape.kv) || (has_chunks_alike(shape.kv) && has_short_values(shape.kv));
+  return has_order && value.block_stride == key.block_stride && has_vectors(key) &&
+         has_vectors(value) && shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
          kernels::check_columns_limits(columns_limits(shape, 1, 1, false)).code == StatusCode::ok;
 }
 
@@ -187,7 +215,7 @@ RowClasses row_classes(const AttentionShape& shape) noexcept {
   if (!has_columns) return {.decode_tokens = has_decode ? shape.max_decode_tokens : 0};
   const std::int32_t group = shape.num_q_heads / shape.kv.key.num_heads;
   const bool is_decode = has_decode && !shape.draft_trees;
-  if (has_latent_runs(shape)) return {.column_tokens = kernels::kMaxLatentRowTokens};
+  if (may_have_runs(shape)) return {.column_tokens = kernels::kMaxRunsTokens};
   // One launch shape for all rows, so that cuts do not depend on the batch. Those of latents cut
   // alike.
   const bool is_bound = shape.batch_invariant_tokens > 0 && !is_latent(shape.kv);

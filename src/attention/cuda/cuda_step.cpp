@@ -16,8 +16,10 @@ constexpr std::int64_t kAlignment = 256;
 /// Returns whether the kernels of rows with few query tokens can read and write this layer.
 bool is_fast(const AttentionArgs& args) noexcept {
   const DType kv = args.kv.key.dtype;
+  const bool is_latent = args.kv.key.head_dim == kernels::kLatentDim;
   const bool has_types = is_16_bit(args.q_dtype) && args.out_dtype == args.q_dtype &&
-                         (kv == DType::fp8_e4m3 || kv == args.q_dtype);
+                         (kv == args.q_dtype || bytes_of(kv) == 1) &&
+                         (!is_latent || args.q_dtype == DType::bf16);
   const std::int64_t strides = args.q_token_stride_bytes | args.out_token_stride_bytes;
   return has_types && kernels::is_aligned(args.q, kVectorBytes) &&
          kernels::is_aligned(args.out, kVectorBytes) && strides % kVectorBytes == 0;
@@ -60,8 +62,8 @@ WorkspaceParts parts_of(const StepPlan& plan, const RowClasses& classes,
 /// serve them all.
 StepKernels step_kernels(const StepPlan& plan, RowClasses classes, bool has_window) noexcept {
   const RowCounts& rows = plan.step.rows;
-  const bool has_runs = rows.column_tokens > plan.columns.q_len;  // rows of latents have several
-  const std::int64_t runs = has_runs ? plan.step.total_q / kernels::kLatentRunTokens : 0;
+  const bool has_runs = rows.column_tokens > plan.columns.q_len;  // rows have several
+  const std::int64_t runs = has_runs ? plan.step.total_q / kernels::kRunTokens : 0;
   const bool is_column_step = rows.columns + runs <= plan.columns.max_rows;
   if (!is_column_step) classes.column_tokens = 0;
   const bool has_prefixes = plan.parts.prefixes != nullptr && is_column_step && !has_window &&
@@ -193,6 +195,7 @@ kernels::ColumnsParams columns_params(const StepPlan& plan, const AttentionArgs&
           .value = args.kv.value.base,
           .block_stride = args.kv.key.block_stride,
           .head_stride = args.kv.key.head_stride,
+          .value_head_stride = args.kv.value.head_stride,
           .block_size = args.kv.block_size,
           .block_tables = args.batch.tables.entries,
           .table_stride = plan.step.table_stride,
@@ -200,6 +203,7 @@ kernels::ColumnsParams columns_params(const StepPlan& plan, const AttentionArgs&
           .window_tokens = args.window_tokens,
           .prefixes = plan.kernels.has_prefixes ? plan.parts.prefixes : nullptr,
           .dtype = args.q_dtype,
+          .scales = args.scales,
           .scale = args.scale,
           .soft_cap = args.soft_cap,
           .workspace = plan.parts.columns,

@@ -1,6 +1,7 @@
 // Sizes of a decode workspace, on machines without CUDA too.
 
 #include "attention/cuda/cuda_shapes.hpp"
+#include "kvarena/base/latent_fp8.hpp"
 
 #include "kernels/columns/columns_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
@@ -35,7 +36,7 @@ cuda::AttentionShape shape_of(std::int32_t heads, std::int32_t dim, std::int32_t
 TEST(CudaShapes, EnumeratorsThatAreNoneAreRefused) {
   cuda::AttentionShape shape = shape_of(2, 128, 132);
   shape.kv.key.dtype = static_cast<DType>(99);
-  EXPECT_EQ(cuda::workspace_bytes(shape).status(), invalid_argument(Resource::dtype, 99, 0, 4));
+  EXPECT_EQ(cuda::workspace_bytes(shape).status(), invalid_argument(Resource::dtype, 99, 0, 5));
   shape = shape_of(2, 128, 132);
   shape.kv.value.tile_order = static_cast<TileOrder>(99);
   EXPECT_EQ(cuda::workspace_bytes(shape).status(),
@@ -89,17 +90,80 @@ TEST(CudaShapes, LatentsHaveAKernel) {
   }
 }
 
+/// The same in another type.
+cuda::AttentionShape latents_of(DType dtype, std::int32_t heads) {
+  cuda::AttentionShape shape = latents(heads);
+  for (PlaneView* plane : {&shape.kv.key, &shape.kv.value}) {
+    plane->dtype = dtype;
+    plane->token_stride = row_bytes(dtype, 576);
+    plane->head_stride = plane->block_stride = 16 * plane->token_stride;
+    if (dtype == DType::latent_fp8) plane->tile_order = TileOrder::rows;
+  }
+  return shape;
+}
+
+TEST(CudaShapes, LatentsInEightBitsHaveAKernel) {
+  for (const DType dtype : {DType::fp8_e4m3, DType::latent_fp8}) {
+    for (const std::int32_t heads : {1, 16, 64, 128}) {
+      const cuda::AttentionShape shape = latents_of(dtype, heads);
+      EXPECT_TRUE(cuda::takes_columns(shape)) << name_of(dtype) << ", " << heads;
+      EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 64})) << name_of(dtype);
+      const kernels::ColumnsLimits limits = cuda::columns_limits(shape, 100, 4, false);
+      EXPECT_LE(kernels::columns_shape(limits).columns, 32) << "of a thread block";
+      EXPECT_GT(cuda::workspace_bytes(shape).value(), kernels::columns_workspace_bytes(limits));
+    }
+  }
+  cuda::AttentionShape shape = latents_of(DType::latent_fp8, 16);
+  shape.kv.value.token_stride = 512;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "V that is not in K";
+  shape = latents_of(DType::latent_fp8, 16);
+  shape.kv.block_size = 8;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "half a tile";
+}
+
+TEST(CudaShapes, ValuesOfFewerDimsHaveAKernel) {
+  cuda::AttentionShape shape = shape_of(4, 192, 132);
+  shape.num_q_heads = 64;
+  shape.max_rows = 100;
+  shape.compute_capability = 90;
+  shape.kv.value.head_dim = 128;
+  shape.kv.value.token_stride = 256;
+  shape.kv.value.head_stride = 16 * 256;
+  EXPECT_TRUE(cuda::takes_columns(shape));
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 8})) << "128 columns";
+  shape.max_run_tokens = 4096;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, kernels::kMaxRunsTokens}));
+  EXPECT_EQ(cuda::columns_limits(shape, 100, 8, false).max_rows, 100);
+  EXPECT_EQ(cuda::columns_limits(shape, 100, 4096, false).max_rows, 100 + 4096 / 64);
+  const std::int64_t bytes = cuda::workspace_bytes(shape).value();
+  for (const std::int32_t tokens : {1, 4, 8, 9, 64, 4096}) {
+    const kernels::ColumnsLimits limits = cuda::columns_limits(shape, 100, tokens, true);
+    EXPECT_EQ(limits.shared_rows, 0) << "they share no prefixes";
+    EXPECT_GE(limits.q_len, std::min(tokens, 64));
+    EXPECT_LT(kernels::columns_workspace_bytes(limits), bytes) << tokens;
+  }
+  shape.batch_invariant_tokens = 1000;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 4})) << "one launch shape";
+  shape.batch_invariant_tokens = 0;
+  shape.num_q_heads = 4 * 20;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 6})) << "too many columns for runs";
+  shape.kv.value.head_dim = 64;
+  EXPECT_FALSE(cuda::takes_columns(shape)) << "other dims";
+}
+
 TEST(CudaShapes, LongRowsOfLatentsAreSeveralRows) {
   cuda::AttentionShape shape = latents(16);
-  shape.max_latent_tokens = 8192;
-  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, kernels::kMaxLatentRowTokens}));
+  shape.max_run_tokens = 8192;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, kernels::kMaxRunsTokens}));
   EXPECT_EQ(cuda::columns_limits(shape, 100, 1, false).max_rows, 100) << "one token a row";
   EXPECT_EQ(cuda::columns_limits(shape, 100, 8192, false).max_rows, 100 + 8192 / 64);
-  shape.max_latent_tokens = 1 << 20;
+  shape.max_run_tokens = 1 << 20;
   EXPECT_EQ(cuda::columns_limits(shape, 100, 8192, false).max_rows, kernels::kMaxColumnsRows);
   shape.batch_invariant_tokens = 1000;
-  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 64}));
-  shape.max_latent_tokens = -1;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 64})) << "a step may have more runs";
+  shape.max_run_tokens = 8192;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, kernels::kMaxRunsTokens}));
+  shape.max_run_tokens = -1;
   EXPECT_EQ(cuda::workspace_bytes(shape).status().option, Option::max_step_tokens);
 }
 

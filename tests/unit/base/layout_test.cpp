@@ -202,8 +202,43 @@ TEST(KvLayout, PerTokenScalesTakeBytes) {
                    .dtype = DType::fp8_e4m3,
                    .scale = ScaleKind::per_token_head}};
   EXPECT_EQ(KvLayout::create(std::span(&group, 1))->bytes_per_token(), 2 * (64 + 4));
+  EXPECT_EQ(KvLayout::create(std::span(&group, 1))->scales_offset(0), 2 * 64 * 16);
   group.planes[0].scale = ScaleKind::per_head;
   EXPECT_EQ(KvLayout::create(std::span(&group, 1))->bytes_per_token(), 2 * 64);
+  EXPECT_EQ(KvLayout::create(std::span(&group, 1))->scales_offset(0), 0);
+  group.planes[0].scale = ScaleKind::per_token_head;
+  group.planes[0].head_dim = 62;
+  EXPECT_REFUSES(KvLayout::create(std::span(&group, 1)), unsupported, head_dim);
+}
+
+// The keys of an index have rows order beside K and V in chunked order, and their scales behind.
+TEST(KvLayout, AnIndexLiesBehindKAndV) {
+  GroupSpec group;
+  group.tile_order = TileOrder::chunked;
+  for (const std::int32_t layer : {0, 1}) {
+    group.planes.push_back({.layer = layer, .num_heads = 1, .head_dim = 576, .dtype = DType::bf16});
+    group.planes.push_back({.layer = layer,
+                            .kind = PlaneKind::value,
+                            .num_heads = 1,
+                            .head_dim = 512,
+                            .dtype = DType::bf16,
+                            .alias_of = 3 * layer});
+    group.planes.push_back({.layer = layer,
+                            .kind = PlaneKind::index,
+                            .num_heads = 1,
+                            .head_dim = 128,
+                            .dtype = DType::fp8_e4m3,
+                            .scale = ScaleKind::per_token_head});
+  }
+  const KvLayout layout = KvLayout::create(std::span(&group, 1)).value();
+  EXPECT_EQ(layout.block_bytes(), 2 * 16 * (1152 + 132));
+  EXPECT_EQ(layout.plane_of(1, PlaneKind::index), 5);
+  EXPECT_EQ(layout.plane_offset(5, BlockOrder::block_major, 9), 16 * (2 * 1152 + 132));
+  EXPECT_EQ(layout.scales_offset(5), 16 * 128);
+  EXPECT_EQ(layout.tile_order_of(5), TileOrder::rows);
+  EXPECT_EQ(layout.tile_order_of(3), TileOrder::chunked);
+  group.planes[2].alias_of = 0;
+  EXPECT_REFUSES(KvLayout::create(std::span(&group, 1)), invalid_argument, alias_of);
 }
 
 // ---- shapes -------------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(describe(not_found(Resource::sequence, 31)), "sequence 31"));
   EXPECT_TRUE(contains(describe(duplicate_argument(Resource::sequence, 31)), "31"));
   EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype: int8 is"));
-  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 5)), "dtype: 5 is"));
+  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 5)), "dtype: latent_fp8 is"));
+  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 6)), "dtype: 6 is"));
   EXPECT_TRUE(contains(describe(failed_precondition(Resource::holder, 3, 0, 9)), "9"));
   const Status too_long{
       StatusCode::context_length_exceeded, Resource::sequence_length, Option::none, 0, 8, 100, 64};

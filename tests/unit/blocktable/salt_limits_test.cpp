@@ -119,6 +119,24 @@ TEST_F(SaltLimitsTest, ACapTakesABlockInUseWhenItsUseHasEnded) {
   expect_whole();
 }
 
+// A new block of a salt at its cap takes none of what its floor keeps while work reads that.
+TEST_F(SaltLimitsTest, ACapLeavesTheFloorWhatWorkStillReads) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2, .cap_blocks = 2}));
+  const Ticket ticket = manager().open_ticket().value();
+  EXPECT_OK(tables().destroy(computed(tokens(9), 1), ticket));
+  EXPECT_EQ(figures(1).kept, 2);
+  const SequenceId running = computed(tokens(5, 100), 1);
+  EXPECT_EQ(figures(1).kept, 2) << "nothing could be taken";
+  EXPECT_OK(manager().retire(ticket));
+  cache(tokens(24, 300), 2);  // five blocks are free
+  cache(tokens(17, 400), 3);
+  EXPECT_EQ(cached(tokens(9), 1), 2) << "still not for others";
+  EXPECT_OK(tables().destroy(running));
+  cache(tokens(5, 200), 1);
+  EXPECT_EQ(figures(1).registered, 2);
+  expect_whole();
+}
+
 TEST_F(SaltLimitsTest, AFloorDoesNotGoForWhatWorkStillReads) {
   EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
   const Ticket ticket = manager().open_ticket().value();

@@ -123,6 +123,33 @@ std::vector<GpuCase> plain_cases() {
       gpu_case("LatentOfMlaBf16", {group(kFull, {{0}, {1}}, {.heads = 1, .dim = 576})}, bf16, 60));
   all.back().options.groups[0].group.value_in_key = true;
   all.back().options.groups[0].group.head_dim_v = 512;
+  // The CPU has none of these.
+  const auto add_latents = [&all](const char* name, DType dtype, DType io) {
+    all.push_back(gpu_case(
+        name, {group(kFull, {{0}, {1}}, {.dtype = dtype, .heads = 1, .dim = 576})}, io, 60));
+    all.back().options.groups[0].group.value_in_key = true;
+    all.back().options.groups[0].group.head_dim_v = 512;
+    all.back().options.mirrors_host = false;
+  };
+  add_latents("LatentFp8", DType::latent_fp8, bf16);
+  add_latents("LatentFp8OfF16", DType::latent_fp8, f16);
+  add_latents("LatentOfMlaFp8", DType::fp8_e4m3, bf16);
+  add_latents("LatentFp8Indexed", DType::latent_fp8, bf16);
+  all.back().options.groups[0].group.index_dim = 128;
+  const auto add_scaled = [&all](const char* name, DType io, std::int32_t dim) {
+    all.push_back(gpu_case(
+        name,
+        {group(kFull, {{0}}, {.dtype = DType::fp8_e4m3, .dim = dim}),
+         group(kWindow, {{1}, {2}}, {.dtype = DType::fp8_e4m3, .heads = 4, .dim = 64}, 25)},
+        io, 90));
+    for (EngineGroup& its : all.back().options.groups) {
+      its.group.scale = ScaleKind::per_token_head;
+    }
+    all.back().options.mirrors_host = false;
+  };
+  add_scaled("ScalesOfTokens", bf16, 128);
+  add_scaled("ScalesOfTokensF32", f32, 100);
+  all.back().options.groups[0].group.head_dim_v = 36;
   for (GpuCase& its : all) its.options.steps_in_flight = 1 + static_cast<int>(its.name.size()) % 3;
   return all;
 }
@@ -171,8 +198,8 @@ std::vector<GpuCase> split_cases() {
 std::vector<GpuCase> all_cases() {
   std::vector<GpuCase> all = plain_cases();
   for (GpuCase& its : split_cases()) all.push_back(std::move(its));
-  for (const char* name :
-       {"FullAndWindowPlain", "FullAndWindowBf16", "Fp8", "LatentOfMlaBf16", "ChunksPlain"}) {
+  for (const char* name : {"FullAndWindowPlain", "FullAndWindowBf16", "Fp8", "LatentOfMlaBf16",
+                           "LatentFp8", "ChunksPlain"}) {
     all.push_back(*std::ranges::find(all, name, &GpuCase::name));
     all.back().name = "Cached" + all.back().name;
     all.back().options.prefix_cache = true;

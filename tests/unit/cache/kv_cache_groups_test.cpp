@@ -315,5 +315,44 @@ TEST_F(GroupCalls, ACutIsExplained) {
   ASSERT_OK(cache.end_step());
 }
 
+// -1 in row_slots says that a row is skipped: a window that has given up its first block is not.
+TEST(KvCacheGroups, TablesOfWindowsBeginInsideTheArray) {
+  const auto device = HostDevice::create({.streams = HostStreams::inline_calls}).value();
+  std::vector<EngineGroup> its{group(PagedKind::full, {{0}}, 1, 8),
+                               group(PagedKind::window, {{1}}, 1, 8, 9)};
+  std::vector<LayerGroup> groups;
+  for (EngineGroup& one : its) {
+    one.group.layers = one.layers;
+    groups.push_back(one.group);
+  }
+  KvCache cache = KvCache::create(*device, {.size = {.num_blocks = 60},
+                                            .num_q_heads = 1,
+                                            .max_sequences = 3,
+                                            .max_sequence_tokens = 100,
+                                            .max_step_tokens = 64,
+                                            .groups = groups})
+                      .value();
+  std::vector<SequenceId> sequences;
+  for (int i = 0; i < 3; ++i) sequences.push_back(cache.create_sequence().value());
+  const std::int32_t window = cache.arena().groups()->part_of(1);
+  for (int step = 0; step < 40; ++step) {
+    ASSERT_OK(cache.begin_step());
+    const std::vector<AppendDemand> demands{
+        {sequences[0], 1}, {sequences[1], 2}, {sequences[2], 1}};
+    ASSERT_OK(cache.append(demands));
+    const DeviceBatch batch = cache.device_batch(window).value();
+    for (std::size_t row = 0; row < demands.size(); ++row) {
+      ASSERT_GE(batch.row_slots[row], 0) << step;
+      ASSERT_EQ(batch.row_slots[row] * batch.table_stride, batch.row_offsets[row]);
+      const std::int64_t last = batch.lengths[row] - 1;
+      const std::int64_t slot = cache.tables().slot_of(sequences[row], last, window).value();
+      const std::int64_t at = batch.row_offsets[row] + last / 4;
+      ASSERT_LT(at, batch.num_table_entries);
+      ASSERT_EQ(batch.block_tables[at].value, slot / 4);
+    }
+    ASSERT_OK(cache.end_step());
+  }
+}
+
 }  // namespace
 }  // namespace kvarena

@@ -43,12 +43,6 @@ TEST(ModelGroups, PredictedIsAllocatedForEveryPreset) {
     SCOPED_TRACE(name);
     const ModelSpec model = *find_model_preset(name);
     const Result<ModelGroups> groups = groups_of(model, as_the_model(model));
-    const bool has_index =
-        std::ranges::any_of(model.groups, [](const CacheGroup& g) { return g.index_dim > 0; });
-    if (has_index) {
-      EXPECT_REFUSES(groups, unsupported, index_dim);
-      continue;
-    }
     ASSERT_OK(groups);
     test::ReservedMemory memory;
     const auto device =
@@ -190,6 +184,39 @@ TEST(ModelGroups, LayersThatKeepDataOfTwoKinds) {
   EXPECT_EQ(groups.groups[1].layers[0].layer, 3);
   EXPECT_EQ(groups.groups[1].layers[2].layer, 5);
   EXPECT_EQ(groups.groups[1].layers[2].reads_layer, 4);
+}
+
+// Latents of 656 bytes in 8 bits, with keys of an index of 132 bytes.
+TEST(ModelGroups, SparseAttentionHasRowsAndAnIndexOfItsOwn) {
+  const ModelSpec model = *find_model_preset("DeepSeek-V3.2");
+  const ModelGroups groups = groups_of(model, {.format = *find_storage_format("fp8_e4m3")}).value();
+  ASSERT_EQ(groups.groups.size(), 1U);
+  EXPECT_EQ(groups.groups[0].dtype, DType::latent_fp8);
+  EXPECT_EQ(groups.groups[0].index_dim, 128);
+  const GroupLayout layout = GroupLayout::create(groups.groups, 131'072).value();
+  EXPECT_EQ(layout.page_bytes(), 61 * 16 * (656 + 132));
+  test::ReservedMemory memory;
+  const auto device = HostDevice::create({.capacity_bytes = std::uint64_t{64} << 30,
+                                          .streams = HostStreams::manual,
+                                          .memory = &memory})
+                          .value();
+  const auto blocks = layout.pages_of_sequence(975'424);
+  const Arena arena = Arena::create(*device, layout, {.size = {.num_blocks = blocks}}).value();
+  EXPECT_EQ(arena.bytes(), 46'886'680'832);
+  const ModelGroups wide = groups_of(model, bf16(KeptTokens::model)).value();
+  EXPECT_EQ(wide.groups[0].dtype, DType::bf16);
+  EXPECT_EQ(wide.groups[0].index_dim, 128);
+}
+
+TEST(ModelGroups, ScalesForEachTokenAreThoseOfFp8) {
+  const ModelGroups groups =
+      groups_of(*find_model_preset("Gemma-3-27B"),
+                {.format = *find_storage_format("fp8_e4m3"), .scale = ScaleKind::per_token_head})
+          .value();
+  ASSERT_EQ(groups.groups.size(), 2U);
+  for (const LayerGroup& group : groups.groups) {
+    EXPECT_EQ(group.scale, ScaleKind::per_token_head);
+  }
 }
 
 TEST(ModelGroups, AreRefusedByName) {

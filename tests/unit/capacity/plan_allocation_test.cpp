@@ -121,7 +121,6 @@ TEST(PlanAllocation, WhatACacheCannotHoldYetIsPlannedAndRefusedByName) {
     EXPECT_GT(planned->max_batch, 1);
     return cache_options(model, options, *planned).status();
   };
-  EXPECT_REFUSES(refusal("DeepSeek-V3.2", {}), unsupported, index_dim);
   EXPECT_FAILS(refusal("Llama-3.1-8B", {.kv = *find_storage_format("q8_0")}), unsupported, dtype);
   EXPECT_FAILS(refusal("Llama-3.1-8B",
                        {.kv = *find_storage_format("int8"), .kv_scale = ScaleKind::per_token_head}),
@@ -130,6 +129,10 @@ TEST(PlanAllocation, WhatACacheCannotHoldYetIsPlannedAndRefusedByName) {
   EXPECT_OK(refusal("Gemma-3-27B", {.kept = KeptTokens::model}));
   EXPECT_OK(refusal("Mistral-7B-v0.1", {.kept = KeptTokens::model}));
   EXPECT_OK(refusal("DeepSeek-V3", {}));
+  EXPECT_OK(refusal("DeepSeek-V3.2", {}));
+  EXPECT_OK(refusal("DeepSeek-V3.2", {.kv = *find_storage_format("fp8_e4m3")}));
+  EXPECT_OK(refusal("Llama-3.1-8B", {.kv = *find_storage_format("fp8_e4m3"),
+                                     .kv_scale = ScaleKind::per_token_head}));
   EXPECT_OK(refusal("Qwen3.5-27B", {}));
 }
 

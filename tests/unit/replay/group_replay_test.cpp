@@ -300,7 +300,6 @@ TEST(GroupReplayRefuses, WhatAPoolWithGroupsDoesNotDo) {
     EXPECT_EQ(outcome.end, ReplayEnd::bad_options);
     return outcome.why.found;
   };
-  EXPECT_HAS(refused([](ReplayOptions& o) { o.prefix_cache = true; }), "a prefix cache");
   EXPECT_HAS(refused([](ReplayOptions& o) { o.keep_preempted = true; }),
              "keeping preempted blocks");
   EXPECT_HAS(refused([](ReplayOptions& o) {

@@ -6,6 +6,7 @@
 #include "support/tables_access.hpp"
 #include "support/text_matchers.hpp"
 #include "unit/replay/fault_planter.hpp"
+#include "unit/replay/prompt_trace.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include <gtest/gtest.h>
@@ -43,40 +44,9 @@ namespace {
 
 constexpr std::int64_t kBytesPerToken = 2 * 2 * (16 + 16) * 2;
 
-/// A request: ids of its blocks of 512 tokens.
-struct Prompt {
-  std::int64_t tokens;
-  std::int64_t outputs;
-  std::vector<std::int64_t> ids;
-  std::string tenant = "a";
-};
-
-std::string trace_of(const std::vector<Prompt>& prompts) {
-  std::string text;
-  for (const Prompt& p : prompts) {
-    std::string ids;
-    for (const std::int64_t id : p.ids) ids += (ids.empty() ? "" : ",") + std::to_string(id);
-    text += "{\"timestamp\":0,\"input_length\":" + std::to_string(p.tokens) +
-            ",\"output_length\":" + std::to_string(p.outputs) + ",\"hash_ids\":[" + ids +
-            "],\"tenant\":\"" + p.tenant + "\"}\n";
-  }
-  return text;
-}
-
-/// An observer that does something with the pool just before the first sequence ends.
-class AtTheFirstEnd final : public ReplayObserver {
- public:
-  explicit AtTheFirstEnd(std::function<void(EnginePool&, BlockId)> act) : act_(std::move(act)) {}
-  void on_pool(StepPublisher&) override {}
-  void on_progress(const ReplayProgress&) override {}
-  void on_end(std::unique_ptr<EnginePool>) noexcept override {}
-  void before_destroy(EnginePool& pool, const Job& job) override {
-    if (auto act = std::exchange(act_, nullptr)) act(pool, *pool.tables().lookup(job.sequence, 0));
-  }
-
- private:
-  std::function<void(EnginePool&, BlockId)> act_;
-};
+using test::AtTheFirstEnd;
+using test::Prompt;
+using test::trace_of;
 
 class PrefixVerification : public testing::TestWithParam<DeviceKind> {
  protected:
@@ -156,7 +126,8 @@ TEST_P(PrefixVerification, SamplesAndTenants) {
 }
 
 TEST_P(PrefixVerification, ACachedBlockThatWasRewrittenIsSeen) {
-  AtTheFirstEnd rewrite([](EnginePool& pool, BlockId block) {
+  AtTheFirstEnd rewrite([](EnginePool& pool, const Job& job) {
+    const BlockId block = *pool.tables().lookup(job.sequence, 0);
     KvCache& cache = *pool.cache();
     std::byte* const address = cache.arena().address(block, 0, PlaneKind::key);
     std::byte byte{};
@@ -173,7 +144,8 @@ TEST_P(PrefixVerification, ACachedBlockThatWasRewrittenIsSeen) {
 }
 
 TEST_P(PrefixVerification, AHitOnOtherTokensIsSeen) {
-  AtTheFirstEnd claim([](EnginePool& pool, BlockId block) {
+  AtTheFirstEnd claim([](EnginePool& pool, const Job& job) {
+    const BlockId block = *pool.tables().lookup(job.sequence, 0);
     const auto content = std::make_shared<verify::SequenceContent>(verify::SequenceContent{
         .owner = 1, .prompt_tokens = 20, .block_tokens = 512, .blocks = {3}});
     const verify::TokenStream other(content, 0);
@@ -189,7 +161,8 @@ TEST_P(PrefixVerification, AHitOnOtherTokensIsSeen) {
 
 TEST_P(PrefixVerification, AHitOfAnotherTenantIsSeen) {
   options_.trace.salt_column = "tenant";
-  AtTheFirstEnd claim([](EnginePool& pool, BlockId block) {
+  AtTheFirstEnd claim([](EnginePool& pool, const Job& job) {
+    const BlockId block = *pool.tables().lookup(job.sequence, 0);
     const std::int32_t* const own =
         PrefixProbe::tokens_of(pool.tables(), block);  // the same tokens, of salt 2
     PrefixProbe::claim(pool.tables(), block, std::vector(own, own + 16), 2);

@@ -120,7 +120,6 @@ TEST_F(ReplayGroupsCommand, RefusesWhatDoesNotGoTogether) {
              "--retention model with numbers of heads");
   EXPECT_HAS(refusal({"--model", "Gemma-3-27B", "--layers", "63"}), "at most 62");
   EXPECT_HAS(refusal({"--model", "Qwen3-Next-80B-A3B", "--layers", "3"}), "recurrent layers alone");
-  EXPECT_HAS(refusal({"--model", "Gemma-3-27B", "--prefix-cache"}), "a prefix cache with");
   EXPECT_HAS(refusal({"--model", "DeepSeek-V3", "--preempted", "keep"}),
              "keeping preempted blocks");
   EXPECT_HAS(refusal({"--model", "no-such-model"}), "no built-in model shape");
