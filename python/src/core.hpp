@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -114,7 +115,8 @@ inline constexpr std::string_view kMemoryKinds[] = {"device", "staging"};
 inline constexpr std::string_view kContents[] = {"unwritten", "being_written", "published",
                                                  "failed"};
 inline constexpr std::string_view kBlockStates[] = {"free", "referenced", "fenced", "evictable",
-                                                    "offline"};
+                                                    "offline", "absent"};
+static_assert(std::size(kBlockStates) == KVARENA_BLOCK_ABSENT + 1);
 
 inline std::int32_t urgency_of(std::string_view word) {
   return number_of("urgency", word, kUrgencies);

@@ -258,6 +258,24 @@ static void check_batches(kvarena_cache* cache) {
   EXPECT_OK(kvarena_sequence_destroy(cache, &a, 1, 0));
 }
 
+/// A block is there only while its page is carved into blocks of its group.
+static void check_absent_blocks(kvarena_cache* cache) {
+  const kvarena_sequence a = create_with_encoder(cache);
+  float outputs[5];
+  append_counted(cache, a, 0, 5, true, outputs);
+  int32_t blocks[16];
+  size_t count = 0;
+  int64_t first = 0;
+  EXPECT_OK(kvarena_sequence_group_blocks(cache, a, 1, blocks, 16, &count, &first));
+  CHECK(count == 1);
+  kvarena_block_info info = SIZED(kvarena_block_info);
+  EXPECT_OK(kvarena_cache_block(cache, blocks[0], &info));
+  CHECK(info.state == KVARENA_BLOCK_REFERENCED);
+  EXPECT_OK(kvarena_sequence_destroy(cache, &a, 1, 0));
+  EXPECT_OK(kvarena_cache_block(cache, blocks[0], &info));
+  CHECK(info.state == KVARENA_BLOCK_ABSENT && info.reference_count == 0);
+}
+
 static void check_refusals(kvarena_device* device) {
   kvarena_layer_group groups[2] = {group_of(kFull, 2, KVARENA_GROUP_FULL, 0),
                                    group_of(kWindowed, 1, KVARENA_GROUP_WINDOW, kWindow)};
@@ -338,6 +356,7 @@ void test_groups(void) {
   check_sequences(cache);
   check_create_from(cache);
   check_batches(cache);
+  check_absent_blocks(cache);
   EXPECT_OK(kvarena_cache_release(cache));
   EXPECT_OK(kvarena_device_release(device));
   check_uniform();
