@@ -333,6 +333,38 @@ static void check_refusals(kvarena_device* device) {
   EXPECT_OK(kvarena_cache_release(cache));
 }
 
+/// The longest sequence is what the group that keeps all tokens has room for, in blocks of its own.
+static void check_longest(kvarena_device* device) {
+  kvarena_layer_group groups[2] = {group_of(kWindowed, 1, KVARENA_GROUP_WINDOW, kWindow),
+                                   group_of(kFull, 2, KVARENA_GROUP_FULL, 0)};
+  groups[0].block_size_tokens = 64;
+  kvarena_cache_options options = {.struct_size = sizeof options,
+                                   .num_blocks = kPages,
+                                   .num_q_heads = kHeads,
+                                   .groups = groups,
+                                   .num_groups = 2};
+  kvarena_cache* cache = NULL;
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  kvarena_part_stats full = SIZED(kvarena_part_stats);
+  EXPECT_OK(kvarena_cache_part(cache, 1, &full));
+  CHECK(full.group == 1 && full.blocks_per_page > 1);
+  kvarena_cache_options answer = SIZED(kvarena_cache_options);
+  EXPECT_OK(kvarena_cache_ask(cache, &answer));
+  CHECK(answer.max_sequence_tokens == kPages * full.blocks_per_page * full.block_size_tokens);
+  EXPECT_OK(kvarena_cache_release(cache));
+  groups[0].limit_tokens = 1024;
+  options.num_groups = 1;  // windows alone: a sequence of any length fits
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  EXPECT_OK(kvarena_cache_ask(cache, &answer));
+  CHECK(answer.max_sequence_tokens == 131072);
+  EXPECT_OK(kvarena_cache_release(cache));
+  options.max_sequence_tokens = 500000;
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  EXPECT_OK(kvarena_cache_ask(cache, &answer));
+  CHECK(answer.max_sequence_tokens == 500000);
+  EXPECT_OK(kvarena_cache_release(cache));
+}
+
 /// Without groups a page is a block.
 static void check_uniform(void) {
   site s = open_site(NULL, NULL);
@@ -352,6 +384,7 @@ void test_groups(void) {
   kvarena_device* device = NULL;
   EXPECT_OK(kvarena_device_open_host(NULL, &device));
   check_refusals(device);
+  check_longest(device);
   kvarena_cache* cache = open_cache(device);
   check_sequences(cache);
   check_create_from(cache);
