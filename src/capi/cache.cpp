@@ -95,8 +95,8 @@ std::int64_t max_batch_blocks_of(const KvCacheOptions& options, const Arena& are
   return 4 * in_page * arena.num_blocks();
 }
 
-/// Returns the longest sequence that the pool can hold, as create takes it when no maximum is given:
-/// what a group that keeps all tokens has room for, or without one what a page is chosen for.
+/// Returns the longest sequence that the pool can hold. Without a maximum that is what a group that
+/// keeps all tokens has room for; without such a group, what a page is chosen for.
 std::int64_t max_sequence_tokens_of(const KvCacheOptions& options, const Arena& arena) noexcept {
   if (options.max_sequence_tokens != 0) return options.max_sequence_tokens;
   if (arena.groups() == nullptr) return arena.num_blocks() * arena.layout().block_size();
