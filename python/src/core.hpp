@@ -69,6 +69,13 @@ auto without_gil(Call&& call, Arguments... arguments) {
   return call(arguments...);
 }
 
+/// Makes a last call on an object, whose end may come when Python has ended: without the GIL where
+/// there is one.
+template <class Call, class... Arguments>
+auto at_end(Call&& call, Arguments... arguments) {
+  return Py_IsInitialized() != 0 ? without_gil(call, arguments...) : call(arguments...);
+}
+
 /// Returns the whole text that `write(out, size, length)` writes; `write` returns a status.
 template <class Write>
 std::string text_of(Write&& write, const Witness& witness = {}) {
