@@ -121,8 +121,8 @@ inline constexpr std::string_view kPurposes[] = {"model_weights", "kv_cache",
 inline constexpr std::string_view kMemoryKinds[] = {"device", "staging"};
 inline constexpr std::string_view kContents[] = {"unwritten", "being_written", "published",
                                                  "failed"};
-inline constexpr std::string_view kBlockStates[] = {"free", "referenced", "fenced", "evictable",
-                                                    "offline", "absent"};
+inline constexpr std::string_view kBlockStates[] = {"free",      "referenced", "fenced",
+                                                    "evictable", "offline",    "absent"};
 static_assert(std::size(kBlockStates) == KVARENA_BLOCK_ABSENT + 1);
 
 inline std::int32_t urgency_of(std::string_view word) {

@@ -114,9 +114,9 @@ void register_memory(const Device& device, nb::handle tensor, std::string_view p
     request.bytes *= static_cast<std::uint64_t>(taken.shape(i));
   request.purpose = number_of("purpose", purpose, kPurposes);
   request.description = description.c_str();
-  check(without_gil(kvarena_memory_register, device.handle(), taken.data(), &request,
-                    defer ? 1 : 0),
-        device.witness());
+  check(
+      without_gil(kvarena_memory_register, device.handle(), taken.data(), &request, defer ? 1 : 0),
+      device.witness());
 }
 
 void unregister_memory(const Device& device, nb::handle tensor) {
