@@ -2,8 +2,8 @@
 //! values that it sees; the value of token i is i.
 
 use kvarena::{
-    Attached, Cache, CacheOptions, Demand, Device, Dtype, Error, GroupKind, GroupLayer, HostOptions,
-    LayerGroup, PlaneKind, Sequence, SequenceOptions, WriteCrossArgs, WriteIndexArgs,
+    Attached, Cache, CacheOptions, Demand, Device, Dtype, Error, GroupKind, GroupLayer,
+    HostOptions, LayerGroup, PlaneKind, Sequence, SequenceOptions, WriteCrossArgs, WriteIndexArgs,
 };
 
 const HEADS: usize = 2;
@@ -200,8 +200,11 @@ fn keys_of_an_index_are_where_the_plane_says() {
     assert!(step.write_index(1, &keys[1..]).is_err());
     step.write_index(0, &keys).unwrap();
     // By a pointer, and to another layer.
-    let mut args =
-        WriteIndexArgs { key: keys.as_ptr().cast(), dtype: Dtype::F32.into(), ..Default::default() };
+    let mut args = WriteIndexArgs {
+        key: keys.as_ptr().cast(),
+        dtype: Dtype::F32.into(),
+        ..Default::default()
+    };
     // SAFETY: the keys are those of the step's tokens, and live until it has ended.
     unsafe {
         args.layer = 2;
