@@ -302,7 +302,7 @@ class BlockInfo(NamedTuple):
     generation: int  #: how often it has been handed out before
     reference_count: int  #: references that are not fenced
     claims: int  #: claims on its bytes; a holder may write in place when it is 1
-    state: str  #: "free", "referenced", "fenced", "evictable" or "offline"
+    state: str  #: "free", "referenced", "fenced", "evictable", "offline", or "absent": its page is not carved into blocks of its group
     content: str  #: "unwritten", "being_written", "published" or "failed"
     priority: int  #: of the retention that is in force; 35: the usual one
     expires_at: int  #: when the retention ends; 0: never

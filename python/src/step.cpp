@@ -94,7 +94,8 @@ void open(Step& step) {
 void begin_recording(Step& step) {
   auto options = sized<kvarena_step_options>();
   options.stream = step.stream;
-  check(kvarena_recording_begin(step.cache->handle(), &step.shape, &options, &step.batch),
+  check(without_gil(kvarena_recording_begin, step.cache->handle(), &step.shape, &options,
+                    &step.batch),
         step.witness());
 }
 
@@ -142,7 +143,7 @@ void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
   } else if (step.kind == StepKind::recording) {
     step.is_open = false;
     ++step.cache->changes;
-    kvarena_recording_end(step.cache->handle());  // the caller's exception says why
+    without_gil(kvarena_recording_end, step.cache->handle());  // the caller's exception says why
   } else {
     abort(step);
   }

@@ -98,6 +98,16 @@ def test_each_layer_sees_the_tokens_of_its_group(cache):
     cache.check()
 
 
+def test_a_block_of_a_page_that_is_not_carved_is_absent(cache):
+    assert cache.block(0).state == "absent"
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    append(cache, sequence, 0, 5, encoder=True)
+    held = sequence.group_blocks(1)[1][0]
+    assert cache.block(held).state == "referenced"
+    sequence.destroy()
+    assert cache.block(held).state == "absent"
+
+
 def test_a_sequence_from_the_blocks_of_another_goes_on_as_that_one(cache):
     sequence = cache.create_sequence(cross_tokens=ENCODER)
     append(cache, sequence, 0, 96, encoder=True)

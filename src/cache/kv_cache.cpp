@@ -12,6 +12,7 @@
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -63,6 +64,12 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   Result<BlockTables> its_tables = BlockTables::create(manager, block_tables_options(plan));
   if (!its_tables) return its_tables.status();
   tables.emplace(std::move(*its_tables));
+  longest_tokens =
+      plan.groups ? plan.backend.max_sequence_tokens
+                  : std::int64_t{plan.backend.max_sequence_blocks} * arena.layout().block_size();
+  if (options.max_sequence_tokens != 0) {
+    longest_tokens = std::min(longest_tokens, options.max_sequence_tokens);
+  }
   if (Status status = create_stream(); !status) return status;
   Result<StepRing> its_ring = StepRing::create(*device, options.steps_in_flight);
   if (!its_ring) return its_ring.status();

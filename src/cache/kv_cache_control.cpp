@@ -76,11 +76,8 @@ void KvCache::Impl::note_batch(const AppendResult& appended) noexcept {
 
 void KvCache::Impl::note_batch(const RecordedStep& shape) noexcept {
   num_rows = shape.num_rows;
-  const std::int64_t in_pool = arena.num_blocks() * arena.layout().block_size();
-  const std::int64_t longest =
-      options.max_sequence_tokens == 0 ? in_pool : std::min(in_pool, options.max_sequence_tokens);
   max_length_tokens = static_cast<std::int32_t>(
-      std::min<std::int64_t>(longest, std::numeric_limits<std::int32_t>::max()));
+      std::min<std::int64_t>(longest_tokens, std::numeric_limits<std::int32_t>::max()));
   max_new_tokens = shape.tokens_per_row;
 }
 

@@ -134,6 +134,7 @@ struct KvCache::Impl {
   std::int32_t num_rows = 0;    // of the same, as are the next two
   std::int32_t max_length_tokens = 0;
   std::int32_t max_new_tokens = 0;
+  std::int64_t longest_tokens = 0;  // of any sequence that the pool can hold
   std::int64_t failed_demand = -1;
   std::vector<std::uint64_t>
       serials;  // by ring slot, of the step staged there; 0: none to look for

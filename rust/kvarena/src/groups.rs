@@ -6,11 +6,17 @@ use crate::sequence::SequenceOptions;
 use crate::slices::{check_length, Element, Parts};
 use crate::states::StatePlane;
 use crate::status::{check, failed, Result};
-use crate::step::{DeviceBatch, Step};
+use crate::step::{DeviceBatch, Recording, Step};
 use crate::sys;
 use crate::values::{Dtype, GroupKind, Sequence, StateMode};
 use std::collections::HashMap;
 use std::os::raw::c_void;
+
+/// K and V of a sequence's encoder for one layer, by pointers to memory of the cache's device.
+pub use crate::sys::kvarena_write_cross_args as WriteCrossArgs;
+
+/// Keys of a sparse-attention index for one layer, by a pointer to memory of the cache's device.
+pub use crate::sys::kvarena_write_index_args as WriteIndexArgs;
 
 /// One layer of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,7 +320,7 @@ impl Step<'_> {
         let mut parts = Parts::default();
         let key = parts.input(key);
         self.run_on_slices(parts, |parts, cache| {
-            let args = sys::kvarena_write_index_args {
+            let args = WriteIndexArgs {
                 key: parts.address::<c_void>(key),
                 layer,
                 dtype: T::DTYPE.into(),
@@ -341,7 +347,7 @@ impl Step<'_> {
         let mut parts = Parts::default();
         let (key, value) = (parts.input(key), parts.input(value));
         self.run_on_slices(parts, |parts, cache| {
-            let args = sys::kvarena_write_cross_args {
+            let args = WriteCrossArgs {
                 sequence: sequence.raw(),
                 key: parts.address::<c_void>(key),
                 value: parts.address::<c_void>(value),
@@ -352,5 +358,31 @@ impl Step<'_> {
             // SAFETY: the arrays have the sizes that the caller and the layout name.
             unsafe { sys::kvarena_step_write_cross(cache, &args) }
         })
+    }
+
+    /// Queues the write of the new tokens' keys of a sparse-attention index.
+    ///
+    /// # Safety
+    /// As for [`write_raw`](Step::write_raw).
+    pub unsafe fn write_index_raw(&mut self, args: &WriteIndexArgs) -> Result<()> {
+        check(sys::kvarena_step_write_index(self.raw, args))
+    }
+
+    /// Queues the write of K and V of a sequence's encoder.
+    ///
+    /// # Safety
+    /// As for [`write_raw`](Step::write_raw).
+    pub unsafe fn write_cross_raw(&mut self, args: &WriteCrossArgs) -> Result<()> {
+        check(sys::kvarena_step_write_cross(self.raw, args))
+    }
+}
+
+impl Recording<'_> {
+    /// Records the write of the keys of a sparse-attention index.
+    ///
+    /// # Safety
+    /// As for [`write_raw`](Recording::write_raw).
+    pub unsafe fn write_index_raw(&mut self, args: &WriteIndexArgs) -> Result<()> {
+        check(sys::kvarena_step_write_index(self.raw_cache(), args))
     }
 }

@@ -319,6 +319,37 @@ TEST_P(CudaRecordedGroups, OneGraphServesAllGroups) {
 INSTANTIATE_TEST_SUITE_P(, CudaRecordedGroups, ::testing::ValuesIn(recorded_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
+// The first part has larger blocks than the group that keeps all tokens.
+TEST(CudaGroupsRecording, KernelsOfTheEngineLearnTheLongestSequence) {
+  KVARENA_NEEDS_GPU();
+  const auto device = test::make_cuda();
+  ASSERT_NE(device, nullptr);
+  const GroupLayer windowed[] = {{.layer = 0}};
+  const GroupLayer full[] = {{.layer = 1}};
+  LayerGroup groups[2] = {group(kWindow, {}, {.block_size = 64}, 40).group,
+                          group(kFull, {}, {.block_size = 16}).group};
+  groups[0].layers = windowed;
+  groups[1].layers = full;
+  KvCacheOptions options;
+  options.groups = groups;
+  options.size.num_blocks = 40;
+  options.num_q_heads = 2;
+  for (const std::int64_t most : {0, 300}) {
+    options.max_sequence_tokens = most;
+    KvCache cache = KvCache::create(*device, options).value();
+    const GroupLayout::Part& part = cache.arena().groups()->parts()[1];
+    const std::int64_t in_pool = 40 * part.blocks.blocks_per_page * part.layout.block_size();
+    const auto stream = static_cast<cudaStream_t>(*device->native_stream(cache.stream()));
+    ASSERT_OK(cache.synchronize());
+    Graph graph(stream);
+    ASSERT_OK(graph.capture([&]() -> Status {
+      if (Status s = cache.begin_recording({.num_rows = 2}).status(); !s) return s;
+      EXPECT_EQ(cache.device_batch(1)->max_length_tokens, most == 0 ? in_pool : most);
+      return cache.end_recording();
+    }));
+  }
+}
+
 // ---- memory ------------------------------------------------------------------------------------
 
 TEST(CudaGroupsMemory, PredictedIsAllocated) {
