@@ -174,6 +174,7 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
 
 PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& options)
     : manager_(&manager),
+      contents_(manager),
       hash_(options.prefix_cache.hash_key),
       block_size_(static_cast<std::size_t>(block_size_of(options))),
       max_keys_(static_cast<std::size_t>(options.prefix_cache.max_extra_keys)),
@@ -208,13 +209,6 @@ Status PrefixCache::check_keys(std::span<const ExtraKey> keys) const noexcept {
   return {};
 }
 
-bool PrefixCache::is_alive(BlockId id) const noexcept {
-  const PrefixBlock& block = index_.block(id);
-  if (manager_->generation(id) != block.generation) return false;
-  return manager_->content(id) ==
-         (block.is_published() ? BlockContent::published : BlockContent::being_written);
-}
-
 /// A block that is still what it was loses its content too: nobody finds it any more, so an
 /// evictable one is free.
 void PrefixCache::remove_one(BlockId id, PrefixRemoval removal) noexcept {
@@ -246,10 +240,14 @@ void PrefixCache::remove(BlockId id, PrefixRemoval removal) noexcept {
   remove_one(id, removal);
 }
 
+/// Records and places in the table are fetched ahead, because they lie anywhere.
 void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
-  for (const BlockId id : ids) {
-    if (companions_ != nullptr) companions_->evicted(id);
-    if (index_.block(id).is_registered()) remove(id, PrefixRemoval::evicted);
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i + 2 * kAhead < ids.size()) index_.prefetch_record(ids[i + 2 * kAhead]);
+    if (i + kAhead < ids.size()) index_.prefetch_table(index_.block(ids[i + kAhead]).hash);
+    if (companions_ != nullptr) companions_->evicted(ids[i]);
+    if (index_.block(ids[i]).is_registered()) remove(ids[i], PrefixRemoval::evicted);
   }
 }
 

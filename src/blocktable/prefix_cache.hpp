@@ -13,6 +13,7 @@
 /// With groups of layers, the blocks of one group are registered: the first whose layers keep all
 /// tokens. What the other groups keep for them are companions (prefix_companions.hpp).
 
+#include "allocator/block_contents.hpp"
 #include "blocktable/ghost_index.hpp"
 #include "blocktable/page_tree.hpp"
 #include "blocktable/prefix_companions.hpp"
@@ -142,6 +143,7 @@ class PrefixCache {
   PrefixStats stats() const noexcept;
   PrefixUse use() const noexcept;
   const PrefixChain& chain(std::uint32_t slot) const noexcept { return chains_[slot]; }
+  const BlockContents& contents() const noexcept { return contents_; }
   DuplicateRule duplicates() const noexcept { return duplicates_; }
   SaltAccounts& accounts() noexcept { return accounts_; }
   const SaltAccounts& accounts() const noexcept { return accounts_; }
@@ -170,11 +172,28 @@ class PrefixCache {
     return {keys_.data() + slot * max_keys_, static_cast<std::size_t>(chains_[slot].num_keys)};
   }
   /// Whether the manager agrees that a registered block still has the content it had.
-  bool is_alive(BlockId id) const noexcept;
+  bool is_alive(BlockId id) const noexcept {
+    const PrefixBlock& block = index_.block(id);
+    return contents_.has(id, block.generation,
+                         block.is_published() ? BlockContent::published
+                                              : BlockContent::being_written);
+  }
+  /// The tokens of a sequence that are in its tail.
+  std::size_t num_in_tail(const PrefixChain& chain) const noexcept {
+    return static_cast<std::size_t>(chain.known) -
+           static_cast<std::size_t>(chain.blocks) * block_size_;
+  }
   bool add_blocks(const Owner& owner, const std::int32_t* tokens, std::size_t blocks) noexcept;
-  bool add_block(const Owner& owner, const std::int32_t* tokens, const Hash128& chain) noexcept;
-  bool register_block(const Owner& owner, const Hash128& hash,
+  /// A block of a table.
+  struct Entry {
+    BlockId id;
+    Generation generation;
+  };
+  bool add_block(const Owner& owner, const Entry& own, const std::int32_t* tokens,
+                 const Hash128& chain) noexcept;
+  bool register_block(std::uint32_t slot, const Entry& own, const Hash128& hash,
                       const PrefixContent& content) noexcept;
+  bool publish_blocks(const Owner& owner, std::span<const BlockId> ids) noexcept;
   /// Makes room for a block of a salt that has as many as it may.
   void keep_cap(std::int32_t account) noexcept;
   /// Says that a sequence gives up the published blocks of its prefix, from the last to the first.
@@ -229,6 +248,7 @@ class PrefixCache {
                      const std::vector<std::int32_t>& depths) const;
 
   BlockManager* manager_;
+  BlockContents contents_;  // of the manager
   PrefixHash hash_;
   std::size_t block_size_;
   std::size_t max_keys_;

@@ -15,11 +15,6 @@ constexpr std::size_t kWordsPerKey = kWordsPerId + 1;
 
 int hash_bits = 64;
 
-std::uint64_t packed(const PrefixLink& link) noexcept {
-  return static_cast<std::uint64_t>(link.registration) << 32U |
-         static_cast<std::uint32_t>(link.block.value);
-}
-
 /// At most one place a block, so that the table costs at most 4 bytes a block.
 std::size_t places(std::int64_t num_blocks) noexcept {
   return std::bit_floor(static_cast<std::size_t>(num_blocks));
@@ -67,29 +62,13 @@ ExtraKey PrefixIndex::key_of(BlockId id, std::size_t i) const noexcept {
   return key;
 }
 
-/// Compares everything that the hash stands for. The parent has been compared in the same way when
-/// it was found.
-bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept {
-  const PrefixBlock& b = block(id);
-  const bool is_first_block = content.parent.block == kNoBlock;
-  if (is_first(id) != is_first_block) return false;
-  if (b.origin != (is_first_block ? content.salt : packed(content.parent))) return false;
-  if (!std::equal(content.tokens, content.tokens + block_size_, words(id))) return false;
-  if (b.num_keys() != content.keys.size()) return false;
-  for (std::size_t i = 0; i < content.keys.size(); ++i) {
+bool PrefixIndex::has_keys(BlockId id, std::span<const ExtraKey> keys) const noexcept {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     const ExtraKey own = key_of(id, i);
-    if (own.key != content.keys[i].key) return false;
-    if (own.first_token != place_in_block(content.keys[i])) return false;
+    if (own.key != keys[i].key) return false;
+    if (own.first_token != place_in_block(keys[i])) return false;
   }
   return true;
-}
-
-BlockId PrefixIndex::find(const Hash128& hash, const PrefixContent& content) const noexcept {
-  for (std::uint32_t at = heads_[place_of(hash)]; at != 0; at = blocks_[at - 1].next) {
-    if (((blocks_[at - 1].hash.low ^ hash.low) & tag_mask_) != 0) continue;
-    if (holds(linked(at), content)) return linked(at);
-  }
-  return kNoBlock;
 }
 
 void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {

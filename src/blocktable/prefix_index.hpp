@@ -85,6 +85,10 @@ class PrefixIndex {
     return link.block == kNoBlock || (block(link.block).is_registered() &&
                                       block(link.block).registrations == link.registration);
   }
+  /// Whether no registered block follows this link. Requires a current link.
+  bool is_last(const PrefixLink& link) const noexcept {
+    return link.block != kNoBlock && block(link.block).first_child == 0;
+  }
   /// The parent of a registered block; kNoBlock for a first block.
   PrefixLink parent_of(BlockId id) const noexcept;
   bool is_first(BlockId id) const noexcept { return (block(id).marks & PrefixBlock::kFirst) != 0; }
@@ -101,6 +105,13 @@ class PrefixIndex {
     __builtin_prefetch(&heads_[place_of(hash)]);
   }
   void prefetch_block(const Hash128& hash) const noexcept;
+  /// Prepares the cache for insert or erase of a block: its record and its contents.
+  void prefetch_record(BlockId id) const noexcept {
+    const auto* const record = reinterpret_cast<const char*>(&block(id));
+    __builtin_prefetch(record, 1);
+    __builtin_prefetch(record + sizeof(PrefixBlock) - 1, 1);
+  }
+  void prefetch_contents(BlockId id) const noexcept { __builtin_prefetch(words(id), 1); }
   /// Registers a block, which is not registered. `writer` is below 2^24. Its parent is current.
   void insert(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
               std::uint32_t writer) noexcept;
@@ -126,6 +137,13 @@ class PrefixIndex {
     return contents_.data() + index(id) * words_per_block_;
   }
   bool holds(BlockId id, const PrefixContent& content) const noexcept;
+  bool has_keys(BlockId id, std::span<const ExtraKey> keys) const noexcept;
+  static std::uint64_t packed(const PrefixLink& link) noexcept {
+    return static_cast<std::uint64_t>(link.registration) << 32U |
+           static_cast<std::uint32_t>(link.block.value);
+  }
+  /// Compares the tokens of two blocks, 64 bytes at a time.
+  bool equal_tokens(const std::int32_t* a, const std::int32_t* b) const noexcept;
   /// The first token of a key that begins in a block, counted from that block's first token.
   std::int32_t place_in_block(const ExtraKey& key) const noexcept {
     return static_cast<std::int32_t>(key.first_token % static_cast<std::int64_t>(block_size_));
@@ -140,5 +158,37 @@ class PrefixIndex {
   std::uint64_t tag_mask_;  // the bits of a hash that are compared
   std::int64_t registered_ = 0;
 };
+
+inline bool PrefixIndex::equal_tokens(const std::int32_t* a, const std::int32_t* b) const noexcept {
+  constexpr std::size_t kStep = 16;
+  std::size_t i = 0;
+  for (; i + kStep <= block_size_; i += kStep) {
+    std::int32_t difference = 0;
+    for (std::size_t k = i; k < i + kStep; ++k) difference |= a[k] ^ b[k];
+    if (difference != 0) return false;
+  }
+  while (i < block_size_ && a[i] == b[i]) ++i;
+  return i == block_size_;
+}
+
+/// Compares everything that the hash stands for. The parent has been compared in the same way when
+/// it was found.
+inline bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept {
+  const PrefixBlock& b = block(id);
+  const bool is_first_block = content.parent.block == kNoBlock;
+  if (is_first(id) != is_first_block) return false;
+  if (b.origin != (is_first_block ? content.salt : packed(content.parent))) return false;
+  if (!equal_tokens(content.tokens, words(id))) return false;
+  if (b.num_keys() != content.keys.size()) return false;
+  return content.keys.empty() || has_keys(id, content.keys);
+}
+
+inline BlockId PrefixIndex::find(const Hash128& hash, const PrefixContent& content) const noexcept {
+  for (std::uint32_t at = heads_[place_of(hash)]; at != 0; at = blocks_[at - 1].next) {
+    if (((blocks_[at - 1].hash.low ^ hash.low) & tag_mask_) != 0) continue;
+    if (holds(linked(at), content)) return linked(at);
+  }
+  return kNoBlock;
+}
 
 }  // namespace kvarena

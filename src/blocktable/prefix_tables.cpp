@@ -73,9 +73,8 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
   }
   if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
   if (manager->stats().evictable == 0) return found;
-  const auto revived =
-      std::count_if(new_ids.data(), new_ids.data() + found.blocks,
-                    [this](BlockId id) { return manager->state(id) == BlockState::evictable; });
+  const std::int64_t revived = prefix->contents().count_evictable(
+      std::span(new_ids.data(), static_cast<std::size_t>(found.blocks)));
   if (Status s = manager->check_available(revived); !s) return s;
   return found;
 }
