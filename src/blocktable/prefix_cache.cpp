@@ -233,7 +233,7 @@ void PrefixCache::remove_one(BlockId id, PrefixRemoval removal) noexcept {
 void PrefixCache::remove(BlockId id, PrefixRemoval removal) noexcept {
   BlockId next = index_.last_descendant(id);
   while (next != id) {
-    const BlockId parent = index_.parent_of(next).block;
+    const BlockId parent = index_.parent_of(next).block();
     remove_one(next, PrefixRemoval::parent_removed);
     next = index_.last_descendant(parent);
   }
@@ -246,6 +246,7 @@ void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i + 2 * kAhead < ids.size()) index_.prefetch_record(ids[i + 2 * kAhead]);
     if (i + kAhead < ids.size()) index_.prefetch_table(index_.block(ids[i + kAhead]).hash);
+    if (i + kAhead / 2 < ids.size()) index_.prefetch_head(index_.block(ids[i + kAhead / 2]).hash);
     if (companions_ != nullptr) companions_->evicted(ids[i]);
     if (index_.block(ids[i]).is_registered()) remove(ids[i], PrefixRemoval::evicted);
   }

@@ -112,6 +112,15 @@ class PrefixCache {
   // prefix_chain.cpp
   void begin(std::uint32_t slot, std::uint64_t salt, std::span<const ExtraKey> keys) noexcept;
   void fork(const Owner& parent, const Owner& child) noexcept;
+  /// Tells the next token of a sequence, unless it fills a block. Returns whether it did.
+  bool add_to_tail(std::uint32_t slot, std::int32_t token) noexcept {
+    PrefixChain& c = chains_[slot];
+    const std::size_t in_tail = num_in_tail(c);
+    if (in_tail + 1 >= block_size_) return false;
+    tail(slot)[in_tail] = token;
+    ++c.known;
+    return true;
+  }
   /// Tells the next tokens of a sequence.
   void add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept;
   void publish(const Owner& owner, std::int64_t length) noexcept;

@@ -36,7 +36,7 @@ void PrefixCache::rewind(std::uint32_t slot, std::int32_t blocks, const PrefixLi
     key += its.size();
   }
   c.next_key = static_cast<std::int32_t>(key);
-  c.chain = blocks == 0 ? Hash128{} : index_.block(last.block).hash ^ c.root;
+  c.chain = blocks == 0 ? Hash128{} : index_.block(last.block()).hash ^ c.root;
   c.last = last;
   c.blocks = blocks;
   c.published = std::min(c.published, blocks);
@@ -194,7 +194,7 @@ void PrefixCache::give_up(const Owner& owner) noexcept {
   if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
-    const BlockId id = at.block;
+    const BlockId id = at.block();
     at = index_.parent_of(id);
     const PrefixBlock& block = index_.block(id);
     if (!accounts_.has(id, account) || !block.is_published()) continue;
@@ -249,8 +249,8 @@ void PrefixCache::share_equals(const Owner& owner, std::int32_t end) noexcept {
   PrefixChain& c = chains_[owner.slot];
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= c.published; --i) {
-    if (i < end) share_equal(owner, i, at.block);
-    at = index_.parent_of(at.block);
+    if (i < end) share_equal(owner, i, at.block());
+    at = index_.parent_of(at.block());
   }
   c.has_equals = end < c.blocks;
 }
@@ -306,7 +306,7 @@ void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublish
   const std::int64_t in_tail = length % size;
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= keep; --i) {
-    const BlockId block = at.block;
+    const BlockId block = at.block();
     at = index_.parent_of(block);
     if (i == keep) std::copy_n(index_.tokens_of(block), in_tail, tail(owner.slot));
     const bool is_own = owner.table.id_at(std::as_const(owner.pages), i) == block;
@@ -341,8 +341,8 @@ void PrefixCache::fork(const Owner& parent, const Owner& child) noexcept {
   PrefixLink at = p.last;
   BlockId behind = kNoBlock;
   for (std::int32_t i = p.blocks; i > keep; --i) {
-    behind = at.block;
-    at = index_.parent_of(at.block);
+    behind = at.block();
+    at = index_.parent_of(at.block());
   }
   rewind(child.slot, keep, at);
   PrefixChain& c = chains_[child.slot];
@@ -358,8 +358,8 @@ void PrefixCache::fork(const Owner& parent, const Owner& child) noexcept {
 void PrefixCache::forget(const Owner& owner) noexcept {
   PrefixChain& c = chains_[owner.slot];
   if (c.blocks == 0 || !holds_together(owner)) return;
-  BlockId first = c.last.block;
-  while (!index_.is_first(first)) first = index_.parent_of(first).block;
+  BlockId first = c.last.block();
+  while (!index_.is_first(first)) first = index_.parent_of(first).block();
   remove(first, PrefixRemoval::forgotten);
   reset(owner);
 }

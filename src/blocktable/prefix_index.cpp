@@ -48,13 +48,6 @@ std::int64_t PrefixIndex::bytes(std::int64_t num_blocks, std::int64_t block_size
          static_cast<std::int64_t>(places(num_blocks) * sizeof(std::uint32_t));
 }
 
-PrefixLink PrefixIndex::parent_of(BlockId id) const noexcept {
-  if (is_first(id)) return {};
-  const std::uint64_t origin = block(id).origin;
-  return {BlockId(static_cast<std::int32_t>(static_cast<std::uint32_t>(origin))),
-          static_cast<std::uint32_t>(origin >> 32U)};
-}
-
 ExtraKey PrefixIndex::key_of(BlockId id, std::size_t i) const noexcept {
   const std::int32_t* const its = words(id) + block_size_ + kWordsPerKey * i;
   ExtraKey key{.first_token = its[kWordsPerId]};
@@ -84,9 +77,9 @@ void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
 void PrefixIndex::insert(BlockId id, Generation generation, const Hash128& hash,
                          const PrefixContent& content, std::uint32_t writer) noexcept {
   PrefixBlock& b = block(id);
-  const bool is_first_block = content.parent.block == kNoBlock;
+  const bool is_first_block = content.parent.is_beginning();
   std::int32_t* const own = contents_.data() + index(id) * words_per_block_;
-  std::copy_n(content.tokens, block_size_, own);
+  copy_tokens(content.tokens, own, block_size_);
   for (std::size_t i = 0; i < content.keys.size(); ++i) {
     std::int32_t* const its = own + block_size_ + kWordsPerKey * i;
     std::memcpy(its, &content.keys[i].key, sizeof(content.keys[i].key));
@@ -98,13 +91,13 @@ void PrefixIndex::insert(BlockId id, Generation generation, const Hash128& hash,
   b.marks = PrefixBlock::kRegistered | (is_first_block ? PrefixBlock::kFirst : 0) |
             static_cast<std::uint32_t>(content.keys.size()) << PrefixBlock::kKeysShift | writer;
   b.first_child = b.next_sibling = b.previous_sibling = 0;
-  b.origin = is_first_block ? content.salt : packed(content.parent);
+  b.origin = origin_of(content);
   std::uint32_t& head = heads_[place_of(hash)];
   b.next = head;
   head = link(id);
   ++registered_;
   if (is_first_block) return;
-  PrefixBlock& parent = block(content.parent.block);
+  PrefixBlock& parent = block(content.parent.block());
   b.next_sibling = parent.first_child;
   if (b.next_sibling != 0) blocks_[b.next_sibling - 1].previous_sibling = link(id);
   parent.first_child = link(id);
@@ -119,7 +112,7 @@ void PrefixIndex::erase(BlockId id) noexcept {
   if (b.previous_sibling != 0) {
     blocks_[b.previous_sibling - 1].next_sibling = b.next_sibling;
   } else if (!is_first(id)) {
-    block(parent_of(id).block).first_child = b.next_sibling;
+    block(parent_of(id).block()).first_child = b.next_sibling;
   }
   b.marks = 0;
   --registered_;
@@ -139,7 +132,7 @@ bool PrefixIndex::links_agree(BlockId id) const noexcept {
   const std::uint32_t before = b.previous_sibling != 0
                                    ? blocks_[b.previous_sibling - 1].next_sibling
                                : is_first(id) ? link(id)
-                                              : block(parent.block).first_child;
+                                              : block(parent.block()).first_child;
   if (before != link(id)) return false;
   std::uint32_t at = heads_[place_of(b.hash)];
   for (std::int64_t steps = 0; at != 0 && steps <= registered_; ++steps) {

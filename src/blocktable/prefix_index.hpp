@@ -15,6 +15,7 @@
 
 #include "base/lazy_array.hpp"
 #include "blocktable/prefix_hash.hpp"
+#include "blocktable/prefix_tokens.hpp"
 #include "kvarena/base/ids.hpp"
 
 #include <cstdint>
@@ -22,11 +23,28 @@
 
 namespace kvarena {
 
-/// A registered block, as a parent of others.
-struct PrefixLink {
-  BlockId block = kNoBlock;        ///< kNoBlock: the beginning of a sequence
-  std::uint32_t registration = 0;  ///< how often the block had been registered
+/// A registered block, as a parent of others. One word, because it is written and read for each
+/// block of a prompt.
+class PrefixLink {
+ public:
+  PrefixLink() = default;
+  PrefixLink(BlockId block, std::uint32_t registration) noexcept
+      : word_(static_cast<std::uint64_t>(registration) << 32U |
+              static_cast<std::uint32_t>(block.value)) {}
+  explicit PrefixLink(std::uint64_t word) noexcept : word_(word) {}
+
+  /// kNoBlock: the beginning of a sequence.
+  BlockId block() const noexcept {
+    return BlockId(static_cast<std::int32_t>(static_cast<std::uint32_t>(word_)));
+  }
+  /// How often the block had been registered.
+  std::uint32_t registration() const noexcept { return static_cast<std::uint32_t>(word_ >> 32U); }
+  bool is_beginning() const noexcept { return block() == kNoBlock; }
+  std::uint64_t word() const noexcept { return word_; }
   friend bool operator==(const PrefixLink&, const PrefixLink&) = default;
+
+ private:
+  std::uint64_t word_ = static_cast<std::uint32_t>(kNoBlock.value);
 };
 
 /// What a block holds, without what is before its parent's end.
@@ -82,15 +100,17 @@ class PrefixIndex {
   PrefixLink link_to(BlockId id) const noexcept { return {id, block(id).registrations}; }
   /// Whether a link names a block that is still registered, or the beginning.
   bool is_current(const PrefixLink& link) const noexcept {
-    return link.block == kNoBlock || (block(link.block).is_registered() &&
-                                      block(link.block).registrations == link.registration);
+    return link.is_beginning() || (block(link.block()).is_registered() &&
+                                   block(link.block()).registrations == link.registration());
   }
   /// Whether no registered block follows this link. Requires a current link.
   bool is_last(const PrefixLink& link) const noexcept {
-    return link.block != kNoBlock && block(link.block).first_child == 0;
+    return !link.is_beginning() && block(link.block()).first_child == 0;
   }
   /// The parent of a registered block; kNoBlock for a first block.
-  PrefixLink parent_of(BlockId id) const noexcept;
+  PrefixLink parent_of(BlockId id) const noexcept {
+    return is_first(id) ? PrefixLink() : PrefixLink(block(id).origin);
+  }
   bool is_first(BlockId id) const noexcept { return (block(id).marks & PrefixBlock::kFirst) != 0; }
   /// The tokens of a registered block. [block_size]
   const std::int32_t* tokens_of(BlockId id) const noexcept { return words(id); }
@@ -105,6 +125,10 @@ class PrefixIndex {
     __builtin_prefetch(&heads_[place_of(hash)]);
   }
   void prefetch_block(const Hash128& hash) const noexcept;
+  void prefetch_head(const Hash128& hash) const noexcept {
+    const std::uint32_t head = heads_[place_of(hash)];
+    if (head != 0) __builtin_prefetch(&blocks_[head - 1], 1);
+  }
   /// Prepares the cache for insert or erase of a block: its record and its contents.
   void prefetch_record(BlockId id) const noexcept {
     const auto* const record = reinterpret_cast<const char*>(&block(id));
@@ -138,12 +162,10 @@ class PrefixIndex {
   }
   bool holds(BlockId id, const PrefixContent& content) const noexcept;
   bool has_keys(BlockId id, std::span<const ExtraKey> keys) const noexcept;
-  static std::uint64_t packed(const PrefixLink& link) noexcept {
-    return static_cast<std::uint64_t>(link.registration) << 32U |
-           static_cast<std::uint32_t>(link.block.value);
+  /// What PrefixBlock::origin is for a block with this content.
+  static std::uint64_t origin_of(const PrefixContent& content) noexcept {
+    return content.parent.is_beginning() ? content.salt : content.parent.word();
   }
-  /// Compares the tokens of two blocks, 64 bytes at a time.
-  bool equal_tokens(const std::int32_t* a, const std::int32_t* b) const noexcept;
   /// The first token of a key that begins in a block, counted from that block's first token.
   std::int32_t place_in_block(const ExtraKey& key) const noexcept {
     return static_cast<std::int32_t>(key.first_token % static_cast<std::int64_t>(block_size_));
@@ -159,26 +181,13 @@ class PrefixIndex {
   std::int64_t registered_ = 0;
 };
 
-inline bool PrefixIndex::equal_tokens(const std::int32_t* a, const std::int32_t* b) const noexcept {
-  constexpr std::size_t kStep = 16;
-  std::size_t i = 0;
-  for (; i + kStep <= block_size_; i += kStep) {
-    std::int32_t difference = 0;
-    for (std::size_t k = i; k < i + kStep; ++k) difference |= a[k] ^ b[k];
-    if (difference != 0) return false;
-  }
-  while (i < block_size_ && a[i] == b[i]) ++i;
-  return i == block_size_;
-}
-
 /// Compares everything that the hash stands for. The parent has been compared in the same way when
 /// it was found.
 inline bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept {
   const PrefixBlock& b = block(id);
-  const bool is_first_block = content.parent.block == kNoBlock;
-  if (is_first(id) != is_first_block) return false;
-  if (b.origin != (is_first_block ? content.salt : packed(content.parent))) return false;
-  if (!equal_tokens(content.tokens, words(id))) return false;
+  if (is_first(id) != content.parent.is_beginning()) return false;
+  if (b.origin != origin_of(content)) return false;
+  if (!equal_tokens(content.tokens, words(id), block_size_)) return false;
   if (b.num_keys() != content.keys.size()) return false;
   return content.keys.empty() || has_keys(id, content.keys);
 }
