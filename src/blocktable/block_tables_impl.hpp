@@ -153,7 +153,15 @@ struct BlockTables::Impl {
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   template <class Demands>
   void tell_tokens(const Demands& demands) noexcept {
-    for (std::size_t i = 0; i < demands.size(); ++i) tell_tokens(demands.id(i), demands.values(i));
+    constexpr std::size_t kAhead = 8;
+    const auto slot_at = [&](std::size_t i) {
+      return static_cast<std::uint32_t>(SequenceTable::slot_of(demands.id(i)));
+    };
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      if (i + 2 * kAhead < demands.size()) prefix->prefetch_chain(slot_at(i + 2 * kAhead));
+      if (i + kAhead < demands.size()) prefix->prefetch_last(slot_at(i + kAhead));
+      tell_tokens(demands.id(i), demands.values(i));
+    }
   }
   void tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept;
 

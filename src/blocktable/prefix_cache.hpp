@@ -112,6 +112,14 @@ class PrefixCache {
   // prefix_chain.cpp
   void begin(std::uint32_t slot, std::uint64_t salt, std::span<const ExtraKey> keys) noexcept;
   void fork(const Owner& parent, const Owner& child) noexcept;
+  /// Prepares the cache for the next token of a sequence: first its chain, then, once that has
+  /// arrived, the block behind which the token fills another.
+  void prefetch_chain(std::uint32_t slot) const noexcept { __builtin_prefetch(&chains_[slot], 1); }
+  void prefetch_last(std::uint32_t slot) const noexcept {
+    const PrefixChain& c = chains_[slot];
+    if (num_in_tail(c) + 1 != block_size_ || c.last.is_beginning()) return;
+    index_.prefetch_record(c.last.block());
+  }
   /// Tells the next token of a sequence, unless it fills a block. Returns whether it did.
   bool add_to_tail(std::uint32_t slot, std::int32_t token) noexcept {
     PrefixChain& c = chains_[slot];
@@ -228,8 +236,9 @@ class PrefixCache {
   void tell_removed(BlockId id, PrefixRemoval removal) noexcept;
   /// Where it is noted when a block was registered; nullptr: it is not, to save memory.
   std::uint32_t* birth_of(BlockId id) noexcept {
-    const auto number = static_cast<std::size_t>(id.value);
-    return number % birth_stride_ == 0 ? &born_[number / birth_stride_] : nullptr;
+    const auto number = static_cast<std::uint32_t>(id.value);
+    const std::uint32_t noted = number >> birth_shift_;
+    return noted << birth_shift_ == number ? &born_[noted] : nullptr;
   }
   std::uint32_t now() const noexcept { return static_cast<std::uint32_t>(stats_.registrations); }
   /// How far the search for a query has come.
@@ -266,11 +275,12 @@ class PrefixCache {
   PrefixHistory removed_;          // by hash; the fact is the serial of the removal and its cause
   PrefixHistory registered_;       // by chain; the fact is made of the hashes of salt and root
   LazyArray<PrefixChain> chains_;  // by slot of the sequence
+  LazyArray<Hash128> run_;         // [kBatch], chains of the blocks that are being added
   LazyArray<std::int32_t> tails_;  // [slots, block_size]
   LazyArray<ExtraKey> keys_;       // [slots, max_extra_keys]
   PrefixStats stats_;
   PrefixUse use_;                                 // without the ghosts
-  std::size_t birth_stride_;                      // of the blocks whose births are noted
+  int birth_shift_;                               // one in 2^birth_shift_ births is noted
   LazyArray<std::uint32_t> born_;                 // registrations when a block was registered
   SaltAccounts accounts_;                         // of some salts
   std::unique_ptr<PrefixCompanions> companions_;  // null: there are no groups

@@ -104,9 +104,8 @@ bool PrefixCache::add_blocks(const Owner& owner, const std::int32_t* tokens,
                              std::size_t blocks) noexcept {
   if (!holds_together(owner)) return false;
   PrefixChain& c = chains_[owner.slot];
-  std::array<Hash128, PrefixHash::kBatch> chains;
-  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_),
-               std::span(chains).first(blocks));
+  const std::span<Hash128> chains(run_.data(), blocks);
+  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_), chains);
   const BlockId* const ids = &owner.table.id_at(owner.pages, c.blocks);
   const Generation* const generations = &owner.table.generation_at(owner.pages, c.blocks);
   for (std::size_t i = 0; i < blocks; ++i) {

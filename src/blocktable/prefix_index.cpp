@@ -64,16 +64,6 @@ bool PrefixIndex::has_keys(BlockId id, std::span<const ExtraKey> keys) const noe
   return true;
 }
 
-void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
-  const std::uint32_t head = heads_[place_of(hash)];
-  if (head == 0) return;
-  const auto* const record = reinterpret_cast<const char*>(&blocks_[head - 1]);
-  __builtin_prefetch(record);
-  __builtin_prefetch(record + sizeof(PrefixBlock) - 1);
-  const auto* const content = reinterpret_cast<const char*>(words(linked(head)));
-  __builtin_prefetch(content);
-}
-
 void PrefixIndex::insert(BlockId id, Generation generation, const Hash128& hash,
                          const PrefixContent& content, std::uint32_t writer) noexcept {
   PrefixBlock& b = block(id);

@@ -200,4 +200,14 @@ inline BlockId PrefixIndex::find(const Hash128& hash, const PrefixContent& conte
   return kNoBlock;
 }
 
+inline void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
+  const std::uint32_t head = heads_[place_of(hash)];
+  if (head == 0) return;
+  const auto* const record = reinterpret_cast<const char*>(&blocks_[head - 1]);
+  __builtin_prefetch(record);
+  __builtin_prefetch(record + sizeof(PrefixBlock) - 1);
+  const auto* const content = reinterpret_cast<const char*>(words(linked(head)));
+  __builtin_prefetch(content);
+}
+
 }  // namespace kvarena
