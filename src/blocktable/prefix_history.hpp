@@ -39,6 +39,24 @@ class PrefixHistory {
   bool is_full_ = false;
 };
 
+/// The oldest note of all is the last of its chain.
+inline void PrefixHistory::add(std::uint64_t hash, std::uint64_t fact) noexcept {
+  const auto number = static_cast<std::uint32_t>(oldest_ + 1);
+  Note& note = notes_[oldest_];
+  if (is_full_) {
+    std::uint32_t& link =
+        note.next_newer != 0 ? notes_[note.next_newer - 1].next_older : heads_[place_of(note.hash)];
+    link = 0;
+  }
+  std::uint32_t& head = heads_[place_of(hash)];
+  note = {hash, fact, head, 0};
+  if (head != 0) notes_[head - 1].next_newer = number;
+  head = number;
+  if (++oldest_ < notes_.size()) return;
+  oldest_ = 0;
+  is_full_ = true;
+}
+
 /// The fact of a note about a registration: enough to tell salts and extra keys apart in a report.
 struct RegistrationFact {
   std::uint32_t salt = 0;  ///< of the hash of the salt

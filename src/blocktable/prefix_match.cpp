@@ -11,6 +11,7 @@ std::span<const ExtraKey> PrefixCache::keys_in_block(std::span<const ExtraKey> k
                                                      std::size_t first,
                                                      std::int64_t block) const noexcept {
   const std::int64_t end = (block + 1) * static_cast<std::int64_t>(block_size_);
+  if (first == keys.size()) return {};
   std::size_t last = first;
   while (last < keys.size() && keys[last].first_token < end) ++last;
   return keys.subspan(first, last - first);
@@ -41,19 +42,31 @@ void PrefixCache::hash_run(const PrefixQuery& query, Search& at, PrefixRun& run)
 BlockId PrefixCache::find_run(const PrefixQuery& query, Search& at, PrefixRun& run,
                               std::span<BlockId> ids,
                               std::span<Generation> generations) const noexcept {
-  const auto size = static_cast<std::int64_t>(block_size_);
-  for (run.found = 0; run.found < run.count; ++run.found) {
-    const auto its = keys_in_block(query.extra_keys, at.next_key, at.blocks);
-    const PrefixContent content{query.tokens.data() + at.blocks * size, its, at.parent, query.salt};
-    const BlockId id = index_.find(run.chains[run.found] ^ run.roots[run.found], content);
-    if (id == kNoBlock || !index_.block(id).is_published()) return id;
-    at.next_key += its.size();
-    at.parent = index_.link_to(id);
-    ids[run.found] = id;
-    generations[run.found] = index_.block(id).generation;
-    ++at.blocks;
+  const std::int32_t* tokens =
+      query.tokens.data() + at.blocks * static_cast<std::int64_t>(block_size_);
+  PrefixLink parent = at.parent;
+  std::size_t next_key = at.next_key;
+  std::size_t found = 0;
+  BlockId stopped_at = kNoBlock;
+  for (; found < run.count; ++found, tokens += block_size_) {
+    const auto its = keys_in_block(query.extra_keys, next_key,
+                                   at.blocks + static_cast<std::int64_t>(found));
+    const BlockId id = index_.find(run.chains[found] ^ run.roots[found],
+                                   {tokens, its, parent, query.salt});
+    if (id == kNoBlock || !index_.block(id).is_published()) {
+      stopped_at = id;
+      break;
+    }
+    next_key += its.size();
+    parent = index_.link_to(id);
+    ids[found] = id;
+    generations[found] = index_.block(id).generation;
   }
-  return kNoBlock;
+  run.found = found;
+  at.blocks += static_cast<std::int64_t>(found);
+  at.parent = parent;
+  at.next_key = next_key;
+  return stopped_at;
 }
 
 /// Goes run by run, and asks the manager about the blocks of each.
@@ -145,11 +158,11 @@ void PrefixCache::copy_nodes(std::uint32_t slot, std::int32_t first,
   std::ranges::fill(out, kNoBlock);
   const PrefixChain& c = chains_[slot];
   if (!index_.is_current(c.last)) return;
-  BlockId id = c.last.block;
+  BlockId id = c.last.block();
   for (std::int32_t i = c.blocks - 1; i >= first; --i) {
     const auto place = static_cast<std::size_t>(i - first);
     if (place < out.size() && index_.block(id).is_published()) out[place] = id;
-    id = index_.parent_of(id).block;
+    id = index_.parent_of(id).block();
   }
 }
 

@@ -91,7 +91,7 @@ void PrefixCache::tell_stored(BlockId id, std::uint64_t salt) noexcept {
   events_.tell({.number = ++events_told_,
                 .kind = PrefixEventKind::stored,
                 .block = id,
-                .parent = index_.parent_of(id).block,
+                .parent = index_.parent_of(id).block(),
                 .salt = salt,
                 .tokens = std::span(index_.tokens_of(id), block_size_),
                 .extra_keys = std::span(keys).first(num_keys)},

@@ -98,7 +98,8 @@ GroupWorld::~GroupWorld() = default;
 
 /// The next step of the sequence believes that nobody else has a claim on its blocks.
 void GroupWorld::forget_claims(SequenceId id) {
-  parts_of(*tables_).sequences.find(id)->claims_seen = manager_->claim_serial();
+  auto& parts = parts_of(*tables_);
+  parts.sequences.find(id)->claims_seen = parts.claims_of_others();
 }
 
 /// The arena's first unit of a token. A slot is in units of its group's blocks, whose ids are
