@@ -158,12 +158,17 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   if (!index_.is_current(content.parent)) return false;
   if (manager_->content(id) != BlockContent::unwritten) return false;
   if (!manager_->set_content(id, generation, BlockContent::being_written)) return false;
-  index_.insert(id, generation, hash, content, owner.slot);
+  enter(id, generation, hash, content, owner.slot);
+  accounts_.enter(id, account_of(owner.slot));
+  return true;
+}
+
+void PrefixCache::enter(BlockId id, Generation generation, const Hash128& hash,
+                        const PrefixContent& content, std::uint32_t writer) noexcept {
+  index_.insert(id, generation, hash, content, writer);
   ++stats_.registrations;
   index_.block(id).last_use = now();
   if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
-  accounts_.enter(id, account_of(owner.slot));
-  return true;
 }
 
 /// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
@@ -209,15 +214,19 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
       static_cast<void>(holds_together(owner));
       return;
     }
-    PrefixBlock& block = index_.block(id);
-    static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
-    block.marks |= PrefixBlock::kPublished;
-    ++stats_.published;
-    if (events_.tell != nullptr) tell_stored(id, c.salt);
+    publish_block(id, c.salt);
   }
   const bool may_share = duplicates_ == DuplicateRule::share && manager_->num_open_tickets() == 0;
   if (c.has_equals && may_share) share_equals(owner, end);
   c.published = end;
+}
+
+void PrefixCache::publish_block(BlockId id, std::uint64_t salt) noexcept {
+  PrefixBlock& block = index_.block(id);
+  static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
+  block.marks |= PrefixBlock::kPublished;
+  ++stats_.published;
+  if (events_.tell != nullptr) tell_stored(id, salt);
 }
 
 /// Goes back along the chain, whose blocks are the registered ones, and compares with the table.
