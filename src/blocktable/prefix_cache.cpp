@@ -1,4 +1,5 @@
-// What holds for all blocks of the cache: its making, the ways by which a block leaves it, figures.
+// What holds for all blocks of the cache: its making, how a block comes into it and the ways by
+// which it leaves, figures.
 
 #include "blocktable/prefix_cache.hpp"
 
@@ -213,6 +214,22 @@ bool PrefixCache::is_alive(BlockId id) const noexcept {
   if (manager_->generation(id) != block.generation) return false;
   return manager_->content(id) ==
          (block.is_published() ? BlockContent::published : BlockContent::being_written);
+}
+
+void PrefixCache::enter(BlockId id, Generation generation, const Hash128& hash,
+                        const PrefixContent& content, std::uint32_t writer) noexcept {
+  index_.insert(id, generation, hash, content, writer);
+  ++stats_.registrations;
+  index_.block(id).last_use = now();
+  if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
+}
+
+void PrefixCache::publish_block(BlockId id, std::uint64_t salt) noexcept {
+  PrefixBlock& block = index_.block(id);
+  static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
+  block.marks |= PrefixBlock::kPublished;
+  ++stats_.published;
+  if (events_.tell != nullptr) tell_stored(id, salt);
 }
 
 /// A block that is still what it was loses its content too: nobody finds it any more, so an

@@ -163,14 +163,6 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   return true;
 }
 
-void PrefixCache::enter(BlockId id, Generation generation, const Hash128& hash,
-                        const PrefixContent& content, std::uint32_t writer) noexcept {
-  index_.insert(id, generation, hash, content, writer);
-  ++stats_.registrations;
-  index_.block(id).last_use = now();
-  if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
-}
-
 /// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
 /// others.
 void PrefixCache::keep_cap(std::int32_t account) noexcept {
@@ -219,14 +211,6 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
   const bool may_share = duplicates_ == DuplicateRule::share && manager_->num_open_tickets() == 0;
   if (c.has_equals && may_share) share_equals(owner, end);
   c.published = end;
-}
-
-void PrefixCache::publish_block(BlockId id, std::uint64_t salt) noexcept {
-  PrefixBlock& block = index_.block(id);
-  static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
-  block.marks |= PrefixBlock::kPublished;
-  ++stats_.published;
-  if (events_.tell != nullptr) tell_stored(id, salt);
 }
 
 /// Goes back along the chain, whose blocks are the registered ones, and compares with the table.

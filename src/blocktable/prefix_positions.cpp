@@ -218,8 +218,8 @@ Result<std::int64_t> PrefixBlocks::add(PrefixPosition& position, const Filled& f
   Walk walk(position, cache_.hash_.root_of(position.salt).high);
   find_registered(walk, filled);
   const std::size_t found = walk.passed;
+  if (walk.gone != kNoBlock) notice(std::span(&walk.gone, 1));  // blocks of the call may go with it
   if (Status s = check_new(filled.blocks.ids, found); !s) return s;
-  if (walk.gone != kNoBlock) cache_.remove(walk.gone, PrefixRemoval::lost);
   while (walk.passed < filled.blocks.ids.size()) register_next(walk, filled);
   cache_.stats_.duplicates += walk.duplicates;
   position = walk.at;

@@ -151,7 +151,23 @@ static void cache_visits(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_prefix_snapshot(c, &SIZED(kvarena_prefix_stats), NULL), code);
 }
 
+static void pool_prefix_calls(kvarena_pool* p, int code) {
+  kvarena_prefix prefix = SIZED(kvarena_prefix);
+  kvarena_prefix_position at = SIZED(kvarena_prefix_position);
+  kvarena_sequence_options prompt = SIZED(kvarena_sequence_options);
+  EXPECT_CODE(kvarena_pool_begin_prefix(p, 0, &at), code);
+  EXPECT_CODE(kvarena_pool_match(p, &prompt, &out.int32, &out.uint32, 1, &prefix), code);
+  EXPECT_CODE(kvarena_pool_adopt(p, 1, &prompt, &out.int32, &out.uint32, 1, &prefix, &at), code);
+  EXPECT_CODE(kvarena_pool_register(p, &at, &prompt, &out.int32, &out.uint32, 1, NULL), code);
+  EXPECT_CODE(kvarena_pool_publish(p, &out.int32, &out.uint32, 1, NULL), code);
+  EXPECT_CODE(kvarena_pool_forget(p, &out.int32, 1), code);
+  EXPECT_CODE(kvarena_pool_forget_salt(p, 0), code);
+  EXPECT_CODE(kvarena_pool_forget_all(p), code);
+  EXPECT_CODE(kvarena_pool_ask_prefix(p, NULL, NULL), code);
+}
+
 static void pool_calls(kvarena_pool* p, int code) {
+  pool_prefix_calls(p, code);
   EXPECT_CODE(kvarena_pool_open_holder(p, NULL, &out.holder), code);
   EXPECT_CODE(kvarena_pool_close_holder(p, 1), code);
   EXPECT_CODE(kvarena_pool_set_deadline(p, 1, 1), code);
@@ -360,6 +376,7 @@ CALL(footprint, kvarena_target,
      kvarena_cache_footprint(&out.options, p, 0, &SIZED(kvarena_footprint)))
 CALL(create_pool, kvarena_pool_options, kvarena_pool_create(p, (kvarena_pool**)&made))
 CALL(open_holder, kvarena_holder_options, kvarena_pool_open_holder(sized_pool, p, &out.holder))
+CALL(begin_prefix, kvarena_prefix_position, kvarena_pool_begin_prefix(sized_pool, 0, p))
 CALL(pool_stats, kvarena_stats, kvarena_pool_stats(sized_pool, p))
 CALL(pool_block, kvarena_block_info, kvarena_pool_block(sized_pool, 0, p))
 CALL(create_kernels, kvarena_kernels_options,
@@ -368,7 +385,7 @@ CALL(start, kvarena_monitor_options, kvarena_monitor_start(p, (kvarena_monitor**
 
 void test_struct_sizes(void) {
   sized = open_site(NULL, NULL);
-  kvarena_pool_options pool = {.struct_size = sizeof pool, .num_blocks = 2};
+  kvarena_pool_options pool = {.struct_size = sizeof pool, .num_blocks = 2, .prefix_cache = 1};
   EXPECT_OK(kvarena_pool_create(&pool, &sized_pool));
   prepare();
   out.options = cache_options();
@@ -407,6 +424,7 @@ void test_struct_sizes(void) {
   SIZES_OF(kvarena_holder_options, true, SIZED(kvarena_holder_options), open_holder);
   SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), pool_stats);
   SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), pool_block);
+  SIZES_OF(kvarena_prefix_position, false, SIZED(kvarena_prefix_position), begin_prefix);
   SIZES_OF(kvarena_kernels_options, true, SIZED(kvarena_kernels_options), create_kernels);
   SIZES_OF(kvarena_monitor_options, true, SIZED(kvarena_monitor_options), start);
   EXPECT_OK(kvarena_step_begin(sized.cache, NULL));

@@ -18,8 +18,8 @@
 /// What it does not tell is found lost in time, and never matched.
 ///
 /// The manager must outlive this object and must not be moved meanwhile. A call takes all or
-/// nothing. A refused one changes nothing, except that register_blocks and publish notice their
-/// blocks. The same calls give the same results: no key, address or clock decides anything. All
+/// nothing. A refused one changes nothing, except that register_blocks and publish notice what has
+/// gone. The same calls give the same results: no key, address or clock decides anything. All
 /// memory is allocated at create.
 ///
 /// One thread at a time, the manager's. Move-only.

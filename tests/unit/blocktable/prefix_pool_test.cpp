@@ -250,6 +250,18 @@ TEST_F(PrefixPoolTest, AnEqualThatIsGoneMakesRoom) {
   EXPECT_EQ(stats().registered, 2);
 }
 
+TEST_F(PrefixPoolTest, AnEqualThatIsGoneTakesWhatIsBehindIt) {
+  Line one = begin(tokens(4));
+  Line two = begin(tokens(8));
+  EXPECT_OK(register_rest(one));
+  EXPECT_EQ(register_rest(two).value(), 1) << "behind the block of the first";
+  EXPECT_OK(manager_->release(one.holder, one.ids, one.generations));  // not told
+  two.position = pool_->begin();
+  EXPECT_EQ(register_rest(two).value(), 2);
+  EXPECT_EQ(publish(two).value(), 2);
+  EXPECT_EQ(match(tokens(9)).blocks, 2);
+}
+
 TEST_F(PrefixPoolTest, EventsTellSaltsAndAreEnoughToRebuild) {
   struct Seen {
     std::vector<std::pair<BlockId, std::uint64_t>> stored;
