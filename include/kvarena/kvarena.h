@@ -977,7 +977,7 @@ typedef struct kvarena_prefix_stats {
   int64_t published;       ///< of these, those that can be found
   uint64_t registrations;  ///< blocks ever known
   uint64_t removals;       ///< blocks that ceased to be known
-  uint64_t queries;        ///< sequences created with tokens, and calls of kvarena_sequence_adopt
+  uint64_t queries;        ///< sequences created with tokens, and calls of the functions adopt
   uint64_t query_tokens;   ///< tokens of these
   uint64_t hits;           ///< queries of which at least a block was covered
   uint64_t hit_blocks;     ///< blocks covered
@@ -1685,6 +1685,16 @@ typedef struct kvarena_pool_options {
   void* log_user;                  ///< its first argument
   int32_t eviction;                ///< kvarena_eviction of published blocks that nobody holds
   int32_t reserved;                ///< 0
+  int32_t prefix_cache;            ///< 1: kvarena_pool_adopt finds blocks by their tokens
+  int32_t block_size_tokens;       ///< with a prefix cache: 1 .. 65536; 0: 16
+  int32_t prefix_duplicates;       ///< kvarena_duplicates, without share
+  int32_t prefix_extra_keys;       ///< extra keys that a sequence may have, 0 .. 31
+  int64_t prefix_history;          ///< as in kvarena_cache_options
+  uint64_t prefix_key_low;         ///< the same
+  uint64_t prefix_key_high;        ///< the same
+  int64_t prefix_ghost_blocks;     ///< the same
+  kvarena_prefix_event_function prefix_events;  ///< the same; costs 8 bytes a block
+  void* prefix_events_user;                     ///< its first argument
 } kvarena_pool_options;
 
 /// The facts about a holder.
@@ -1807,8 +1817,73 @@ KVARENA_API kvarena_status kvarena_pool_explain_text(kvarena_pool* pool,
                                                      const kvarena_status* refused, int64_t blocks,
                                                      int32_t urgency, char* out, size_t size,
                                                      size_t* length);
-/// Proves the accounts. Returns invariant_violated. O(num_blocks).
+/// Proves the accounts, and the prefix cache. Returns invariant_violated. O(num_blocks).
 KVARENA_API kvarena_status kvarena_pool_check(kvarena_pool* pool);
+
+// Cached prefixes of a pool, with prefix_cache in its options; else these calls return
+// failed_precondition. Full blocks are registered behind a position, which the engine keeps for
+// each sequence, and found by others once they are published. The pool sees which blocks are
+// evicted, and which are freed before they were published. With a prefix cache
+// kvarena_pool_set_content refuses published: failed_precondition.
+// docs/howto/share-prefixes.md has a guide.
+
+/// A place in a prefix. A plain value: a fork copies it.
+typedef struct kvarena_prefix_position {
+  uint64_t struct_size;  ///< sizeof(kvarena_prefix_position)
+  int32_t blocks;        ///< registered blocks before it
+  int32_t reserved;      ///< 0
+  uint64_t state[8];     ///< for the library
+} kvarena_prefix_position;
+
+/// Writes the position before the first block of a sequence of this salt.
+KVARENA_API kvarena_status kvarena_pool_begin_prefix(kvarena_pool* pool, uint64_t salt,
+                                                     kvarena_prefix_position* position);
+/// Finds the longest cached prefix of the prompt's tokens, under its salt and extra keys; the
+/// prompt's other members are not read. Writes the first `room` blocks of it. Changes nothing.
+/// Returns what kvarena_prefix_match returns. O(blocks).
+KVARENA_API kvarena_status kvarena_pool_match(kvarena_pool* pool,
+                                              const kvarena_sequence_options* prompt,
+                                              int32_t* blocks, uint32_t* generations, size_t room,
+                                              kvarena_prefix* prefix);
+/// Does the same, takes a reference on each block for `holder`, and writes the position behind
+/// them. (num_tokens - 1) / block_size entries are enough room. Returns what kvarena_pool_match
+/// returns, invalid_argument (span_size) for too little room, failed_precondition (content) with
+/// the duplicates rule wait, not_found (holder), or exhausted (block).
+KVARENA_API kvarena_status kvarena_pool_adopt(kvarena_pool* pool, kvarena_holder holder,
+                                              const kvarena_sequence_options* prompt,
+                                              int32_t* blocks, uint32_t* generations, size_t room,
+                                              kvarena_prefix* prefix,
+                                              kvarena_prefix_position* position);
+/// Registers `count` blocks behind a position, and moves it behind them. The prompt's tokens fill
+/// these blocks; its extra keys are those of the whole sequence; its other members are not read. A
+/// block whose equal is registered is not registered itself: the position goes on behind that one.
+/// `registered` (may be NULL) gets the number of the others. Returns not_found (sequence) for a
+/// position of another pool, stale_handle (block) for one behind a block that is not registered any
+/// more (begin anew, with all blocks), not_found, stale_handle or duplicate_argument (block),
+/// failed_precondition (block) for one that nobody holds or that has another content, or
+/// invalid_argument (num_tokens, span_size, or the option). O(blocks).
+KVARENA_API kvarena_status kvarena_pool_register(kvarena_pool* pool,
+                                                 kvarena_prefix_position* position,
+                                                 const kvarena_sequence_options* prompt,
+                                                 const int32_t* blocks, const uint32_t* generations,
+                                                 size_t count, size_t* registered);
+/// Says that blocks have been written, or will be in the order of the home stream: those that are
+/// registered are found from now on. Passes over others. `published` (may be NULL) gets the number.
+/// Returns not_found or stale_handle (block).
+KVARENA_API kvarena_status kvarena_pool_publish(kvarena_pool* pool, const int32_t* blocks,
+                                                const uint32_t* generations, size_t count,
+                                                size_t* published);
+/// Forgets blocks, and all behind them, also those of others: they are about to be rewritten, or
+/// were not written after all. Returns not_found (block).
+KVARENA_API kvarena_status kvarena_pool_forget(kvarena_pool* pool, const int32_t* blocks,
+                                               size_t count);
+/// Forgets all blocks of a salt. O(num_blocks).
+KVARENA_API kvarena_status kvarena_pool_forget_salt(kvarena_pool* pool, uint64_t salt);
+/// Forgets all blocks. O(num_blocks).
+KVARENA_API kvarena_status kvarena_pool_forget_all(kvarena_pool* pool);
+/// Reads the figures, and how the prefix cache is used. Either pointer may be NULL.
+KVARENA_API kvarena_status kvarena_pool_ask_prefix(kvarena_pool* pool, kvarena_prefix_stats* stats,
+                                                   kvarena_prefix_use* use);
 
 // ---- engines with block tables of their own: kernels --------------------------------------------
 // The handle owns the workspaces of one shape on one device. On CUDA, calls queue work on `stream`

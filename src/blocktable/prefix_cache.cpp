@@ -1,4 +1,5 @@
-// What holds for all blocks of the cache: its making, the ways by which a block leaves it, figures.
+// What holds for all blocks of the cache: its making, how a block comes into it and the ways by
+// which it leaves, figures.
 
 #include "blocktable/prefix_cache.hpp"
 
@@ -208,6 +209,22 @@ Status PrefixCache::check_keys(std::span<const ExtraKey> keys) const noexcept {
     smallest = key.first_token;
   }
   return {};
+}
+
+void PrefixCache::enter(BlockId id, Generation generation, const Hash128& hash,
+                        const PrefixContent& content, std::uint32_t writer) noexcept {
+  index_.insert(id, generation, hash, content, writer);
+  ++stats_.registrations;
+  index_.block(id).last_use = now();
+  if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
+}
+
+void PrefixCache::publish_block(BlockId id, std::uint64_t salt) noexcept {
+  PrefixBlock& block = index_.block(id);
+  contents_.publish(id, block.generation);
+  block.marks |= PrefixBlock::kPublished;
+  ++stats_.published;
+  if (events_.tell != nullptr) tell_stored(id, salt);
 }
 
 /// A block that is still what it was loses its content too: nobody finds it any more, so an

@@ -105,9 +105,8 @@ class PrefixCache {
   PrefixQuery query_of(std::uint32_t slot, std::span<const std::int32_t> tokens) const noexcept {
     return {tokens, chains_[slot].salt, keys_of(slot)};
   }
-  /// Counts a query of a sequence that ended like this.
-  void count_query(std::uint32_t slot, std::span<const std::int32_t> tokens,
-                   const PrefixMatch& found) noexcept;
+  /// Counts a query that ended like this.
+  void count_query(const PrefixQuery& query, const PrefixMatch& found) noexcept;
 
   // prefix_chain.cpp
   void begin(std::uint32_t slot, std::uint64_t salt, std::span<const ExtraKey> keys) noexcept;
@@ -179,6 +178,7 @@ class PrefixCache {
 
  private:
   friend struct PrefixProbe;  // tests plant faults with it
+  friend class PrefixBlocks;  // registers blocks without sequences
 
   std::int32_t* tail(std::uint32_t slot) noexcept { return tails_.data() + slot * block_size_; }
   /// The keys that begin in block `block`, from `first` on.
@@ -211,6 +211,11 @@ class PrefixCache {
   bool register_block(std::uint32_t slot, const Entry& own, const Hash128& hash,
                       const PrefixContent& content) noexcept;
   bool publish_blocks(const Owner& owner, std::span<const BlockId> ids) noexcept;
+  /// Registers a block whose content has been set.
+  void enter(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
+             std::uint32_t writer) noexcept;
+  /// Publishes a registered block that is alive.
+  void publish_block(BlockId id, std::uint64_t salt) noexcept;
   /// Makes room for a block of a salt that has as many as it may.
   void keep_cap(std::int32_t account) noexcept;
   /// Says that a sequence gives up the published blocks of its prefix, from the last to the first.

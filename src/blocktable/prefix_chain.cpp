@@ -165,10 +165,7 @@ bool PrefixCache::register_block(std::uint32_t slot, const Entry& own, const Has
   if (accounts_.is_full(account)) keep_cap(account);
   if (!index_.is_current(content.parent)) return false;
   if (!contents_.begin_writing(own.id, own.generation)) return false;
-  index_.insert(own.id, own.generation, hash, content, slot);
-  ++stats_.registrations;
-  index_.block(own.id).last_use = now();
-  if (std::uint32_t* birth = birth_of(own.id); birth != nullptr) *birth = now();
+  enter(own.id, own.generation, hash, content, slot);
   accounts_.enter(own.id, account);
   return true;
 }
@@ -234,11 +231,7 @@ bool PrefixCache::publish_blocks(const Owner& owner, std::span<const BlockId> id
       static_cast<void>(holds_together(owner));
       return false;
     }
-    PrefixBlock& block = index_.block(id);
-    contents_.publish(id, block.generation);
-    block.marks |= PrefixBlock::kPublished;
-    ++stats_.published;
-    if (events_.tell != nullptr) tell_stored(id, chains_[owner.slot].salt);
+    publish_block(id, chains_[owner.slot].salt);
   }
   return true;
 }

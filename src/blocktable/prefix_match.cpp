@@ -130,15 +130,14 @@ void PrefixCache::explain(const PrefixQuery& query, const Hash128& chain, const 
   }
 }
 
-void PrefixCache::count_query(std::uint32_t slot, std::span<const std::int32_t> tokens,
-                              const PrefixMatch& found) noexcept {
+void PrefixCache::count_query(const PrefixQuery& query, const PrefixMatch& found) noexcept {
   ++stats_.queries;
-  stats_.query_tokens += tokens.size();
+  stats_.query_tokens += query.tokens.size();
   if (found.blocks > 0) ++stats_.hits;
   stats_.hit_blocks += static_cast<std::uint64_t>(found.blocks);
   stats_.hit_tokens += static_cast<std::uint64_t>(found.tokens);
   ++stats_.stops[static_cast<std::size_t>(found.stop)];
-  if (ghosts_ != nullptr) observe(query_of(slot, tokens));
+  if (ghosts_ != nullptr) observe(query);
 }
 
 /// The chain is had back from the hash of the last block.

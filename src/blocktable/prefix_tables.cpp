@@ -98,7 +98,7 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t>
     place_tail(s);
   }
   prefix->adopted(slot, found, ids);
-  prefix->count_query(slot, its_tokens, found);
+  prefix->count_query(prefix->query_of(slot, its_tokens), found);
   if (groups) groups->ask_for_states(s, std::ssize(its_tokens), found);
   return {};
 }

@@ -64,6 +64,8 @@ void test_questions(void);
 void test_layout(void);
 void test_pool(void);
 void test_pool_refusals(void);
+void test_pool_prefixes(void);
+void test_pool_prefix_refusals(void);
 void test_kernels(void);
 void test_plans(void);
 void test_monitor(void);

@@ -97,6 +97,8 @@ static const named_case kCases[] = {
     {"layout", test_layout},
     {"pool", test_pool},
     {"pool_refusals", test_pool_refusals},
+    {"pool_prefixes", test_pool_prefixes},
+    {"pool_prefix_refusals", test_pool_prefix_refusals},
     {"kernels", test_kernels},
     {"plans", test_plans},
     {"monitor", test_monitor},

@@ -151,7 +151,23 @@ static void cache_visits(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_prefix_snapshot(c, &SIZED(kvarena_prefix_stats), NULL), code);
 }
 
+static void pool_prefix_calls(kvarena_pool* p, int code) {
+  kvarena_prefix prefix = SIZED(kvarena_prefix);
+  kvarena_prefix_position at = SIZED(kvarena_prefix_position);
+  kvarena_sequence_options prompt = SIZED(kvarena_sequence_options);
+  EXPECT_CODE(kvarena_pool_begin_prefix(p, 0, &at), code);
+  EXPECT_CODE(kvarena_pool_match(p, &prompt, &out.int32, &out.uint32, 1, &prefix), code);
+  EXPECT_CODE(kvarena_pool_adopt(p, 1, &prompt, &out.int32, &out.uint32, 1, &prefix, &at), code);
+  EXPECT_CODE(kvarena_pool_register(p, &at, &prompt, &out.int32, &out.uint32, 1, NULL), code);
+  EXPECT_CODE(kvarena_pool_publish(p, &out.int32, &out.uint32, 1, NULL), code);
+  EXPECT_CODE(kvarena_pool_forget(p, &out.int32, 1), code);
+  EXPECT_CODE(kvarena_pool_forget_salt(p, 0), code);
+  EXPECT_CODE(kvarena_pool_forget_all(p), code);
+  EXPECT_CODE(kvarena_pool_ask_prefix(p, NULL, NULL), code);
+}
+
 static void pool_calls(kvarena_pool* p, int code) {
+  pool_prefix_calls(p, code);
   EXPECT_CODE(kvarena_pool_open_holder(p, NULL, &out.holder), code);
   EXPECT_CODE(kvarena_pool_close_holder(p, 1), code);
   EXPECT_CODE(kvarena_pool_set_deadline(p, 1, 1), code);

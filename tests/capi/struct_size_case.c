@@ -96,6 +96,7 @@ CALL(layout_plane, kvarena_cache_options, kvarena_layout_plane(p, &made, 1, 0, 0
 CALL(footprint, kvarena_target, kvarena_cache_footprint(&uniform, p, 0, &SIZED(kvarena_footprint)))
 CALL(create_pool, kvarena_pool_options, kvarena_pool_create(p, (kvarena_pool**)&made))
 CALL(open_holder, kvarena_holder_options, kvarena_pool_open_holder(sized_pool, p, &made_holder))
+CALL(begin_prefix, kvarena_prefix_position, kvarena_pool_begin_prefix(sized_pool, 0, p))
 CALL(pool_stats, kvarena_stats, kvarena_pool_stats(sized_pool, p))
 CALL(pool_block, kvarena_block_info, kvarena_pool_block(sized_pool, 0, p))
 CALL(create_kernels, kvarena_kernels_options,
@@ -207,7 +208,7 @@ static void check_grouped_sizes(void) {
 
 void test_struct_sizes(void) {
   sized = open_site(NULL, NULL);
-  kvarena_pool_options pool = {.struct_size = sizeof pool, .num_blocks = 2};
+  kvarena_pool_options pool = {.struct_size = sizeof pool, .num_blocks = 2, .prefix_cache = 1};
   EXPECT_OK(kvarena_pool_create(&pool, &sized_pool));
   uniform = cache_options();
   SIZES_OF(kvarena_host_options, true, SIZED(kvarena_host_options), open_host);
@@ -245,6 +246,7 @@ void test_struct_sizes(void) {
   SIZES_OF(kvarena_holder_options, true, SIZED(kvarena_holder_options), open_holder);
   SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), pool_stats);
   SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), pool_block);
+  SIZES_OF(kvarena_prefix_position, false, SIZED(kvarena_prefix_position), begin_prefix);
   SIZES_OF(kvarena_kernels_options, true, SIZED(kvarena_kernels_options), create_kernels);
   SIZES_OF(kvarena_monitor_options, true, SIZED(kvarena_monitor_options), start);
   EXPECT_OK(kvarena_step_begin(sized.cache, NULL));

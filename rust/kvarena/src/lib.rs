@@ -90,6 +90,7 @@ mod memory;
 mod monitor;
 mod plan;
 mod pool;
+mod pool_prefix;
 mod prefix;
 mod questions;
 mod sequence;
@@ -119,6 +120,7 @@ pub use monitor::{
 };
 pub use plan::{plan_json, presets_json, PlanError};
 pub use pool::{HolderDemand, HolderOptions, Pool, PoolOptions};
+pub use pool_prefix::PrefixPosition;
 pub use prefix::{ExtraKey, Prefix, PrefixStats, Prompt};
 pub use questions::{Observer, Plane, Question};
 pub use sequence::{PinOptions, SequenceInfo, SequenceOptions};

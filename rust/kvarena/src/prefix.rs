@@ -33,7 +33,7 @@ pub struct Prompt<'a> {
 
 impl Prompt<'_> {
     /// The options of a sequence with this prompt. They borrow from it.
-    fn raw(&self, options: &SequenceOptions) -> sys::kvarena_sequence_options {
+    pub(crate) fn raw(&self, options: &SequenceOptions) -> sys::kvarena_sequence_options {
         sys::kvarena_sequence_options {
             tokens: self.tokens.as_ptr(),
             num_tokens: self.tokens.len() as u64,
