@@ -150,12 +150,16 @@ class GroupCalls : public ::testing::Test {
             .num_threads = 1,
             .groups = groups_};
   }
-  Status refusal() {
-    const auto device = HostDevice::create({}).value();
-    const Status of_create = KvCache::create(*device, options()).status();
-    EXPECT_EQ(of_create, cache_footprint(options(), {.num_threads = 1}).status());
-    EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
-    return of_create;
+  Status refusal() { return refusal(options()); }
+  /// What create says, also on a device that is too small for the pool. Nothing was allocated.
+  static Status refusal(const KvCacheOptions& asked) {
+    const Status planned = cache_footprint(asked, {.num_threads = 1}).status();
+    for (const std::uint64_t capacity_bytes : {std::uint64_t{0}, std::uint64_t{4096}}) {
+      const auto device = HostDevice::create({.capacity_bytes = capacity_bytes}).value();
+      EXPECT_EQ(KvCache::create(*device, asked).status(), planned) << capacity_bytes;
+      EXPECT_EQ(device->tracker().breakdown().allocations_ever, 0U);
+    }
+    return planned;
   }
 };
 
@@ -211,6 +215,25 @@ TEST_F(GroupCalls, BadGroupsAreRefusedByNameAndValue) {
   groups_[0].head_dim_k = 4096;
   groups_[0].block_size_tokens = 65536;
   EXPECT_FAILS(refusal(), invalid_argument, block_bytes) << "no page";
+}
+
+TEST_F(GroupCalls, OptionsOfStatesAreCheckedBeforeMemoryIsTaken) {
+  const GroupLayer recurrent[] = {{5}};
+  const StatePlane plane{.dtype = DType::f32, .num_dims = 1, .shape = {64}};
+  groups_.push_back({.kind = PagedKind::state, .layers = recurrent, .planes = {&plane, 1}});
+  KvCacheOptions asked = options();
+  asked.checkpoint_every_tokens = 24;
+  EXPECT_REFUSES(refusal(asked), invalid_argument, checkpoint_every_tokens) << "not whole blocks";
+  EXPECT_EQ(refusal(asked).required, 16U) << "the nearest below";
+  EXPECT_EQ(refusal(asked).available, 32U) << "the nearest above";
+  asked.checkpoint_every_tokens = -16;
+  EXPECT_REFUSES(refusal(asked), invalid_argument, checkpoint_every_tokens);
+  asked = options();
+  asked.max_sequences = 0;
+  EXPECT_REFUSES(refusal(asked), invalid_argument, max_sequences);
+  asked = options();
+  asked.prefix_cache.is_on = true;  // of an encoder nobody knows the tokens
+  EXPECT_REFUSES(refusal(asked), unsupported, kind);
 }
 
 TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
