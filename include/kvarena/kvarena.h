@@ -537,7 +537,8 @@ KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, vo
 
 /// One mutating call of a block manager, with its outcome. A call that failed has changed nothing.
 /// With the log, a second manager with the same options can be brought to the same state, and ranks
-/// can compare their histories.
+/// can compare their histories. A call that allocates for many has an entry for each demand; in a
+/// pool with groups a replay must make one call of them (left_in_call).
 typedef struct kvarena_operation {
   uint64_t struct_size;   ///< of the library's struct
   uint64_t holder;        ///< argument, or result of register_holder
@@ -550,6 +551,9 @@ typedef struct kvarena_operation {
   int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content;
                           ///< set_retention: the priority
   int32_t reserved;       ///< 0
+  int32_t group;          ///< of allocate: whose blocks; 0 in a pool without groups
+  int32_t left_in_call;   ///< of allocate in a pool with groups: entries of the same call that
+                          ///< follow this one
 } kvarena_operation;
 
 /// Receives each mutating call after it has ended, on the thread that made it.

@@ -70,6 +70,7 @@ GroupWorld::GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant pla
   manager_ = std::make_unique<BlockManager>(BlockManager::create({.num_blocks = game.num_pages,
                                                                   .max_holders = 64,
                                                                   .max_open_tickets = 4,
+                                                                  .log = game.log,
                                                                   .groups = blocks})
                                                 .value());
   tables_ = std::make_unique<BlockTables>(

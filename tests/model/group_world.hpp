@@ -11,6 +11,7 @@
 /// it. With a prefix cache, new sequences have tokens that were there before: what they begin with
 /// must be found where the tables say, as if they had written it themselves.
 
+#include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct GroupGame {
   bool can_undo = true;
   std::int64_t checkpoint_every = 0;
   bool has_prefix_cache = false;
+  OperationLog* log = nullptr;  // of the manager
 };
 
 /// A fault to plant.
@@ -56,6 +58,7 @@ class GroupWorld {
 
   /// Returns what was wrong, or nothing.
   std::optional<std::string> play(std::int64_t operations);
+  const BlockManager& manager() const { return *manager_; }
   /// How often each thing happened.
   const std::map<std::string, std::int64_t>& outcomes() const { return outcomes_; }
 

@@ -560,6 +560,8 @@ sized_structs! {
         outcome: i32,
         flag: i32,
         reserved: i32,
+        group: i32,
+        left_in_call: i32,
     }
     struct kvarena_prefix_event {
         struct_size: u64,
