@@ -1253,6 +1253,10 @@ typedef struct kvarena_write_cross_args {
   int64_t value_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
   int32_t layer;                     ///< 0-based
   int32_t dtype;                     ///< of key and value: F32, F16 or BF16
+  const float* key_scale;            ///< CUDA, fp8 K: as in kvarena_write_args
+  const float* value_scale;          ///< CUDA, fp8 V: as key_scale
+  int32_t scale_per_head;            ///< 1: one scale for each head
+  int32_t reserved;                  ///< 0
 } kvarena_write_cross_args;
 
 /// Keys of a sparse-attention index of the step's new tokens for one layer.

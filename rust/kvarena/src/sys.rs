@@ -858,6 +858,10 @@ sized_structs! {
         value_token_stride_bytes: i64,
         layer: i32,
         dtype: i32,
+        key_scale: *const f32,
+        value_scale: *const f32,
+        scale_per_head: i32,
+        reserved: i32,
     }
     struct kvarena_write_index_args {
         struct_size: u64,
