@@ -1200,7 +1200,8 @@ typedef struct kvarena_recorded_step {
   uint64_t struct_size;     ///< sizeof(kvarena_recorded_step)
   int32_t num_rows;         ///< sequences at most, 1 .. max_batch_rows
   int32_t tokens_per_row;   ///< new tokens of each, 1 .. max_decode_tokens; 0: 1
-  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks
+  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks;
+                            ///< not read in a cache with groups
   int32_t reserved;         ///< 0
 } kvarena_recorded_step;
 

@@ -27,8 +27,8 @@ constexpr std::int64_t most_extras(std::int64_t rollback_tokens, std::int64_t ro
 }
 
 /// Checks the groups of states, and that checkpoints lie at the ends of the blocks of all other
-/// groups. Does nothing without groups of states. Returns invalid_argument (checkpoint_every_tokens,
-/// num_parts, mode).
+/// groups. Does nothing without groups of states. Returns invalid_argument
+/// (checkpoint_every_tokens, num_parts, mode).
 Status check_states(std::span<const TableGroup> groups, std::int64_t checkpoint_every) noexcept;
 
 }  // namespace kvarena

@@ -63,7 +63,10 @@ Status check_states(std::span<const TableGroup> groups, std::int64_t every) noex
   if (Status s = check_option(Option::checkpoint_every_tokens, every, 0, kMaxTokens); !s) return s;
   for (const TableGroup& group : groups) {
     if (group.kind == PagedKind::state) {
-      if (Status s = check_option(Option::num_parts, group.num_parts, 1, std::int64_t{kMaxStateParts}); !s) return s;
+      if (Status s =
+              check_option(Option::num_parts, group.num_parts, 1, std::int64_t{kMaxStateParts});
+          !s)
+        return s;
       if (Status s = check_enum(Option::mode, group.mode, StateMode::read_write); !s) return s;
       continue;
     }

@@ -91,7 +91,8 @@ struct RecordedStep {
   std::int32_t tokens_per_row = 1;  ///< new tokens of each, 1 .. max_decode_tokens
   bool shares_prefixes = false;     ///< CUDA: sequences that begin with the same blocks read these
                                     ///< together; each replay then looks for them. Steps run call
-                                    ///< by call look when there are such sequences
+                                    ///< by call look when there are such sequences. Not read in a
+                                    ///< cache with groups, whose rows are read one by one
 };
 
 /// K and V of the step's new tokens for one layer.
