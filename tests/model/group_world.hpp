@@ -106,6 +106,9 @@ class GroupWorld {
   void pin();
   void unpin();
   void check_all();
+  void note_before();
+  void expect_unchanged(const char* what);
+  std::vector<std::int64_t> all_rows() const;
   void check(const Life& life, std::int64_t length, const char* when);
   void check_pins();
   std::int64_t brute_restorable(const Life& life, std::int64_t length);
@@ -171,6 +174,9 @@ class GroupWorld {
   GroupPlant plant_;
   std::vector<SequenceId> unsettled_;         // the rows of the last append
   std::vector<std::int64_t> unsettled_from_;  // and their lengths before it
+  std::vector<std::int64_t> figures_before_;  // of pages and groups, before a call
+  std::vector<std::int64_t> rows_before_;     // of all tables; empty: not looked at this time
+  std::uint64_t calls_ = 0;
 };
 
 }  // namespace kvarena::model
