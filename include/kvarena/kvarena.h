@@ -537,7 +537,8 @@ KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, vo
 
 /// One mutating call of a block manager, with its outcome. A call that failed has changed nothing.
 /// With the log, a second manager with the same options can be brought to the same state, and ranks
-/// can compare their histories.
+/// can compare their histories. A call that allocates for many has an entry for each demand; in a
+/// pool with groups a replay must make one call of them (left_in_call).
 typedef struct kvarena_operation {
   uint64_t struct_size;   ///< of the library's struct
   uint64_t holder;        ///< argument, or result of register_holder
@@ -550,6 +551,9 @@ typedef struct kvarena_operation {
   int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content;
                           ///< set_retention: the priority
   int32_t reserved;       ///< 0
+  int32_t group;          ///< of allocate: whose blocks; 0 in a pool without groups
+  int32_t left_in_call;   ///< of allocate in a pool with groups: entries of the same call that
+                          ///< follow this one
 } kvarena_operation;
 
 /// Receives each mutating call after it has ended, on the thread that made it.
@@ -1196,7 +1200,8 @@ typedef struct kvarena_recorded_step {
   uint64_t struct_size;     ///< sizeof(kvarena_recorded_step)
   int32_t num_rows;         ///< sequences at most, 1 .. max_batch_rows
   int32_t tokens_per_row;   ///< new tokens of each, 1 .. max_decode_tokens; 0: 1
-  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks
+  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks;
+                            ///< not read in a cache with groups
   int32_t reserved;         ///< 0
 } kvarena_recorded_step;
 
@@ -1249,6 +1254,10 @@ typedef struct kvarena_write_cross_args {
   int64_t value_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
   int32_t layer;                     ///< 0-based
   int32_t dtype;                     ///< of key and value: F32, F16 or BF16
+  const float* key_scale;            ///< CUDA, fp8 K: as in kvarena_write_args
+  const float* value_scale;          ///< CUDA, fp8 V: as key_scale
+  int32_t scale_per_head;            ///< 1: one scale for each head
+  int32_t reserved;                  ///< 0
 } kvarena_write_cross_args;
 
 /// Keys of a sparse-attention index of the step's new tokens for one layer.

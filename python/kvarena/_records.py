@@ -318,6 +318,8 @@ class Operation(NamedTuple):
     num_blocks: int  #: asked for, or reserved
     flag: int  #: allocate, reserve: 0 growth, 1 admission; set_content: the content
     blocks: tuple[int, ...]  #: arguments, or the result of allocate
+    group: int = 0  #: allocate: whose blocks; 0 in a pool without groups
+    left_in_call: int = 0  #: allocate with groups: entries of the same call that follow this one
 
 
 class Allocation(NamedTuple):

@@ -282,7 +282,8 @@ void bind_step(nb::module_& module) {
       .def("device_batch", &device_batch, nb::arg("part") = 0)
       .def("states", &states_of, nb::arg("group"))
       .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
-           nb::arg("value"))
+           nb::arg("value").none(), nb::kw_only(), nb::arg("key_scale") = nb::none(),
+           nb::arg("value_scale") = nb::none())
       .def("write_index", &write_index, nb::arg("layer"), nb::arg("key"))
       .def_prop_ro("slots", &slots_of)
       .def_prop_ro("num_tokens", [](const Step& s) { return s.batch.num_tokens; })

@@ -83,8 +83,7 @@ static void append_counted(kvarena_cache* cache, kvarena_sequence sequence, int 
                                   .out = found,
                                   .layer = layer,
                                   .q_dtype = KVARENA_F32,
-                                  .out_dtype = KVARENA_F32,
-                                  .kv_is_written = layer == 3 ? 1 : 0};
+                                  .out_dtype = KVARENA_F32};
     EXPECT_OK(kvarena_step_attend(cache, &attend));
     EXPECT_OK(kvarena_cache_synchronize(cache));
     outputs[layer] = found[(size_t)(count - 1) * row];

@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Shape};
 use crate::convert::list_of;
 use crate::sequence::SequenceOptions;
-use crate::slices::{check_length, Element, Parts};
+use crate::slices::{check_length, check_scales, Element, Parts, Scales};
 use crate::states::StatePlane;
 use crate::status::{check, failed, Result};
 use crate::step::{DeviceBatch, Recording, Step};
@@ -341,18 +341,39 @@ impl Step<'_> {
         key: &[T],
         value: &[T],
     ) -> Result<()> {
+        self.write_cross_scaled(layer, sequence, cross_tokens, key, value, None)
+    }
+
+    /// Does what `write_cross` does, into a pool of fp8. Of a layer whose V lies in K, `value` is
+    /// empty.
+    pub fn write_cross_scaled<T: Element>(
+        &mut self,
+        layer: i32,
+        sequence: Sequence,
+        cross_tokens: usize,
+        key: &[T],
+        value: &[T],
+        scales: Option<Scales<'_>>,
+    ) -> Result<()> {
         let shape = self.shape_of(layer)?;
         check_length(key.len(), cross_tokens * shape.key)?;
         check_length(value.len(), cross_tokens * shape.value)?;
+        let per_head = check_scales(&scales, shape.kv_heads)?;
         let mut parts = Parts::default();
-        let (key, value) = (parts.input(key), parts.input(value));
+        let value = (shape.value > 0).then_some(value);
+        let (key, value) = (parts.input(key), parts.optional_input(value));
+        let key_scale = parts.optional_input(scales.map(|s| s.key));
+        let value_scale = parts.optional_input(scales.map(|s| s.value));
         self.run_on_slices(parts, |parts, cache| {
             let args = WriteCrossArgs {
                 sequence: sequence.raw(),
                 key: parts.address::<c_void>(key),
-                value: parts.address::<c_void>(value),
+                value: parts.optional_address::<c_void>(value),
                 layer,
                 dtype: T::DTYPE.into(),
+                key_scale: parts.optional_address(key_scale),
+                value_scale: parts.optional_address(value_scale),
+                scale_per_head: per_head.into(),
                 ..Default::default()
             };
             // SAFETY: the arrays have the sizes that the caller and the layout name.
