@@ -205,7 +205,6 @@ void PrefixCache::give_up(const Owner& owner) noexcept {
 
 void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
   PrefixChain& c = chains_[owner.slot];
-  if (c.published == c.blocks) return;
   const auto end = static_cast<std::int32_t>(
       std::min<std::int64_t>(c.blocks, length / static_cast<std::int64_t>(block_size_)));
   if (end <= c.published || !holds_together(owner)) return;
