@@ -24,6 +24,15 @@ class BlockContents {
     return impl_->pool.record(id).generation == generation.value &&
            impl_->pool.content(id) == content;
   }
+  /// Whether others can find the block: BlockManager::count_published counts it.
+  bool can_be_found(BlockId id, Generation generation) const noexcept {
+    const BlockPool::Record& r = impl_->pool.record(id);
+    // In the word of an evictable block, the bit of kWriting is part of a link.
+    const std::uint32_t content =
+        (r.word & BlockPool::kHeld) != 0 ? BlockPool::kContent : BlockPool::kPublished;
+    return (r.word & (content | BlockPool::kQuarantined)) == BlockPool::kPublished &&
+           r.generation == generation.value;
+  }
   /// Returns how many of the blocks are evictable.
   std::int64_t count_evictable(std::span<const BlockId> ids) const noexcept {
     return std::ranges::count_if(

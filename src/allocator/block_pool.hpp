@@ -109,7 +109,8 @@ class BlockPool {
   std::int64_t retain(std::span<const BlockId> ids) noexcept;
   /// Gives up one reference on each leading block of a list while the case is simple: the block
   /// keeps another live reference, or becomes free or evictable. It stops at the last reference of
-  /// a block with fence entries or marks other than published, and at a handle that is not live. Returns the number of references given up.
+  /// a block with fence entries or marks other than published, and at a handle that is not live.
+  /// Returns the number of references given up.
   std::size_t release_leading(std::span<const BlockId> ids, std::span<const Generation> generations,
                               bool any_fenced) noexcept;
   /// Ends a held block whose last reference, live or fenced, is going: it becomes free, evictable

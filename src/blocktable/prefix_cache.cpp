@@ -162,7 +162,7 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
   return PrefixIndex::bytes(num_blocks, block_size, prefix.max_extra_keys) +
          2 * PrefixHistory::bytes(history_entries(prefix, num_blocks)) +
          num_births(num_blocks) * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
-         static_cast<std::int64_t>(PrefixHash::kBatch * sizeof(Hash128)) +
+         std::int64_t{BlockTables::kPageEntries} * static_cast<std::int64_t>(sizeof(Hash128)) +
          SaltAccounts::bytes(num_blocks, prefix.max_accounts) +
          (prefix.ghost_blocks == 0
               ? 0
@@ -184,7 +184,7 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       removed_(history_entries(options.prefix_cache, manager.num_blocks())),
       registered_(history_entries(options.prefix_cache, manager.num_blocks())),
       chains_(static_cast<std::size_t>(options.max_sequences)),
-      run_(PrefixHash::kBatch),
+      run_(static_cast<std::size_t>(BlockTables::kPageEntries)),
       tails_(static_cast<std::size_t>(options.max_sequences) * block_size_),
       keys_(static_cast<std::size_t>(options.max_sequences) * max_keys_),
       birth_shift_(birth_shift(manager.num_blocks())),

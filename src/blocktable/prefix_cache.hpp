@@ -59,12 +59,13 @@ struct PrefixChain {
   PrefixMatch found;  ///< by the last adopt
 };
 
-/// The hashes of some blocks of a query that follow one another.
-struct PrefixRun {
-  std::size_t count = 0;  ///< blocks
-  std::size_t found = 0;  ///< of these, the first that are published
-  std::array<Hash128, PrefixHash::kBatch> chains;
-  std::array<Hash128, PrefixHash::kBatch> roots;
+/// The hashes of two batches of a query's blocks: that of block i is at place i % kSize.
+struct PrefixHashRing {
+  static constexpr std::size_t kSize = 2 * PrefixHash::kBatch;
+  std::array<Hash128, kSize> chains;
+  std::array<Hash128, kSize> roots;
+  Hash128 hash(std::int64_t i) const noexcept { return chains[place(i)] ^ roots[place(i)]; }
+  static std::size_t place(std::int64_t i) noexcept { return static_cast<std::size_t>(i) % kSize; }
 };
 
 /// The prefix cache of some tables.
@@ -191,9 +192,9 @@ class PrefixCache {
   /// Whether the manager agrees that a registered block still has the content it had.
   bool is_alive(BlockId id) const noexcept {
     const PrefixBlock& block = index_.block(id);
-    return contents_.has(id, block.generation,
-                         block.is_published() ? BlockContent::published
-                                              : BlockContent::being_written);
+    return contents_.has(
+        id, block.generation,
+        block.is_published() ? BlockContent::published : BlockContent::being_written);
   }
   /// The tokens of a sequence that are in its tail.
   std::size_t num_in_tail(const PrefixChain& chain) const noexcept {
@@ -246,17 +247,15 @@ class PrefixCache {
     return noted << birth_shift_ == number ? &born_[noted] : nullptr;
   }
   std::uint32_t now() const noexcept { return static_cast<std::uint32_t>(stats_.registrations); }
-  /// How far the search for a query has come.
-  struct Search {
-    std::int64_t blocks = 0;   // found
-    PrefixLink parent;         // the last of them
-    Hash128 chain;             // at the end of the blocks hashed
+  /// How far a query has been hashed.
+  struct Hashed {
+    std::int64_t blocks = 0;
+    Hash128 chain;             // at the end of these blocks
     Hash128 root;              // the same
-    std::size_t next_key = 0;  // the first extra key behind the blocks found
+    std::size_t next_key = 0;  // the first extra key behind these blocks
   };
-  void hash_run(const PrefixQuery& query, Search& at, PrefixRun& run) const noexcept;
-  BlockId find_run(const PrefixQuery& query, Search& at, PrefixRun& run, std::span<BlockId> ids,
-                   std::span<Generation> generations) const noexcept;
+  void hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
+                  PrefixHashRing& ring) const noexcept;
   void explain(const PrefixQuery& query, const Hash128& chain, const Hash128& root, BlockId found,
                PrefixMatch& match) const noexcept;
 
@@ -280,7 +279,7 @@ class PrefixCache {
   PrefixHistory removed_;          // by hash; the fact is the serial of the removal and its cause
   PrefixHistory registered_;       // by chain; the fact is made of the hashes of salt and root
   LazyArray<PrefixChain> chains_;  // by slot of the sequence
-  LazyArray<Hash128> run_;         // [kBatch], chains of the blocks that are being added
+  LazyArray<Hash128> run_;         // [kPageEntries], chains of the blocks that are being added
   LazyArray<std::int32_t> tails_;  // [slots, block_size]
   LazyArray<ExtraKey> keys_;       // [slots, max_extra_keys]
   PrefixStats stats_;

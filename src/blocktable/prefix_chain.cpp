@@ -81,8 +81,7 @@ void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> t
     if (in_tail == 0 && tokens.size() >= block_size_) {
       const auto on_leaf =
           static_cast<std::size_t>(BlockTables::kPageEntries - (c.blocks & kPageMask));
-      const std::size_t blocks =
-          std::min({PrefixHash::kBatch, tokens.size() / block_size_, on_leaf});
+      const std::size_t blocks = std::min(tokens.size() / block_size_, on_leaf);
       if (!add_blocks(owner, tokens.data(), blocks)) return;
       tokens = tokens.subspan(blocks * block_size_);
       continue;
@@ -98,22 +97,23 @@ void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> t
   }
 }
 
-/// Adds at most kBatch blocks of one leaf whose tokens are all known. Returns false when the chain
-/// ends before their end.
+/// Adds blocks of one leaf whose tokens are all known. Returns false when the chain ends before
+/// their end. What is read and written for a block is fetched kAhead blocks before.
 bool PrefixCache::add_blocks(const Owner& owner, const std::int32_t* tokens,
                              std::size_t blocks) noexcept {
   if (!holds_together(owner)) return false;
   PrefixChain& c = chains_[owner.slot];
-  const std::span<Hash128> chains(run_.data(), blocks);
-  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_), chains);
   const BlockId* const ids = &owner.table.id_at(owner.pages, c.blocks);
   const Generation* const generations = &owner.table.generation_at(owner.pages, c.blocks);
-  for (std::size_t i = 0; i < blocks; ++i) {
-    index_.prefetch_table(chains[i] ^ c.root);
-    index_.prefetch_record(ids[i]);
-    index_.prefetch_contents(ids[i]);
-  }
-  for (std::size_t i = 0; i < blocks; ++i) {
+  const std::span<Hash128> chains(run_.data(), blocks);
+  hash_.extend(c.chain, tokens, block_size_, chains);
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0, fetched = 0; i < blocks; ++i) {
+    for (; fetched < std::min(blocks, i + kAhead); ++fetched) {
+      index_.prefetch_table(chains[fetched] ^ c.root);
+      index_.prefetch_record(ids[fetched]);
+      index_.prefetch_contents(ids[fetched]);
+    }
     const bool is_added =
         add_block(owner, {ids[i], generations[i]}, tokens + i * block_size_, chains[i]);
     c.known = c.blocks * static_cast<std::int32_t>(block_size_);
@@ -202,7 +202,6 @@ void PrefixCache::give_up(const Owner& owner) noexcept {
 
 void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
   PrefixChain& c = chains_[owner.slot];
-  if (c.published == c.blocks) return;
   const auto end = static_cast<std::int32_t>(
       std::min<std::int64_t>(c.blocks, length / static_cast<std::int64_t>(block_size_)));
   if (end <= c.published || !holds_together(owner)) return;

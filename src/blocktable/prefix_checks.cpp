@@ -68,8 +68,7 @@ Status PrefixCache::check_hashes(std::vector<std::int32_t>& depths) const {
         its.root = hash_.root_with(its.root, std::span(keys).first(num_keys));
       }
       ++its.depth;
-      const Hash128 before = its.chain;
-      hash_.extend(before, index_.tokens_of(id), size, std::span(&its.chain, 1));
+      hash_.extend(its.chain, index_.tokens_of(id), block_size_, std::span(&its.chain, 1));
       its.is_made = true;
       if ((its.chain ^ its.root) != index_.block(id).hash) {
         return violated(Invariant::prefix_blocks, id);

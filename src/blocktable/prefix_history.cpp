@@ -5,18 +5,18 @@
 namespace kvarena {
 
 PrefixHistory::PrefixHistory(std::int64_t capacity)
-    : notes_(static_cast<std::size_t>(capacity)),
+    : notes_(static_cast<std::size_t>(capacity) + 1),
       heads_(std::bit_ceil(static_cast<std::size_t>(capacity))) {}
 
 std::int64_t PrefixHistory::bytes(std::int64_t capacity) noexcept {
-  return capacity * static_cast<std::int64_t>(sizeof(Note)) +
+  return (capacity + 1) * static_cast<std::int64_t>(sizeof(Note)) +
          static_cast<std::int64_t>(std::bit_ceil(static_cast<std::size_t>(capacity)) *
                                    sizeof(std::uint32_t));
 }
 
 const PrefixHistory::Note* PrefixHistory::find(std::uint64_t hash) const noexcept {
-  for (std::uint32_t link = heads_[place_of(hash)]; link != 0; link = notes_[link - 1].next_older) {
-    if (notes_[link - 1].hash == hash) return &notes_[link - 1];
+  for (std::uint32_t link = heads_[place_of(hash)]; link != 0; link = notes_[link].next_older) {
+    if (notes_[link].hash == hash) return &notes_[link];
   }
   return nullptr;
 }

@@ -17,89 +17,73 @@ std::span<const ExtraKey> PrefixCache::keys_in_block(std::span<const ExtraKey> k
   return keys.subspan(first, last - first);
 }
 
-/// Hashes the next blocks of a query, and has the cache fetch where they are looked for.
-void PrefixCache::hash_run(const PrefixQuery& query, Search& at, PrefixRun& run) const noexcept {
+/// Hashes the next blocks of a query, of which `most` are looked for, and has the cache fetch
+/// where.
+void PrefixCache::hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
+                             PrefixHashRing& ring) const noexcept {
   const auto size = static_cast<std::int64_t>(block_size_);
-  hash_.extend(at.chain, query.tokens.data() + at.blocks * size, size,
-               std::span(run.chains).first(run.count));
-  at.chain = run.chains[run.count - 1];
-  std::size_t key = at.next_key;
-  for (std::size_t i = 0; i < run.count; ++i) {
-    const std::int64_t block = at.blocks + static_cast<std::int64_t>(i);
-    const auto its = keys_in_block(query.extra_keys, key, block);
+  const std::int64_t count =
+      std::min(most - at.blocks, static_cast<std::int64_t>(PrefixHash::kBatch));
+  if (count <= 0) return;
+  const std::span<Hash128> chains =
+      std::span(ring.chains)
+          .subspan(PrefixHashRing::place(at.blocks), static_cast<std::size_t>(count));
+  hash_.extend(at.chain, query.tokens.data() + at.blocks * size, block_size_, chains);
+  at.chain = chains.back();
+  for (const Hash128& chain : chains) {
+    const auto its = keys_in_block(query.extra_keys, at.next_key, at.blocks);
     if (!its.empty()) at.root = hash_.root_with(at.root, its);
-    key += its.size();
-    run.roots[i] = at.root;
-    index_.prefetch_table(run.chains[i] ^ at.root);
-  }
-  for (std::size_t i = 0; i < run.count; ++i) {
-    index_.prefetch_block(run.chains[i] ^ run.roots[i]);
+    at.next_key += its.size();
+    ring.roots[PrefixHashRing::place(at.blocks++)] = at.root;
+    index_.prefetch_table(chain ^ at.root);
   }
 }
 
-/// Looks for the blocks of a run, up to the first that is not there or not published. Returns that
-/// one's block when it is being written, or kNoBlock.
-BlockId PrefixCache::find_run(const PrefixQuery& query, Search& at, PrefixRun& run,
-                              std::span<BlockId> ids,
-                              std::span<Generation> generations) const noexcept {
-  const std::int32_t* tokens =
-      query.tokens.data() + at.blocks * static_cast<std::int64_t>(block_size_);
-  PrefixLink parent = at.parent;
-  std::size_t next_key = at.next_key;
-  std::size_t found = 0;
-  BlockId stopped_at = kNoBlock;
-  for (; found < run.count; ++found, tokens += block_size_) {
-    const auto its = keys_in_block(query.extra_keys, next_key,
-                                   at.blocks + static_cast<std::int64_t>(found));
-    const BlockId id = index_.find(run.chains[found] ^ run.roots[found],
-                                   {tokens, its, parent, query.salt});
-    if (id == kNoBlock || !index_.block(id).is_published()) {
-      stopped_at = id;
-      break;
-    }
-    next_key += its.size();
-    parent = index_.link_to(id);
-    ids[found] = id;
-    generations[found] = index_.block(id).generation;
-  }
-  run.found = found;
-  at.blocks += static_cast<std::int64_t>(found);
-  at.parent = parent;
-  at.next_key = next_key;
-  return stopped_at;
-}
-
-/// Goes run by run, and asks the manager about the blocks of each.
+/// From the second batch on, blocks are hashed a batch before they are looked for, so that what the
+/// search reads arrives in the meantime. A prompt that nobody has seen costs one batch.
 PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
                                std::span<Generation> generations) const noexcept {
+  constexpr auto kBatch = static_cast<std::int64_t>(PrefixHash::kBatch);
+  constexpr std::int64_t kAhead = 8;
   const auto size = static_cast<std::int64_t>(block_size_);
   const std::int64_t full = std::ssize(query.tokens) / size;
   const bool is_capped = full > 0 && std::ssize(query.tokens) % size == 0;
   const std::int64_t most = std::min(is_capped ? full - 1 : full, std::ssize(ids));
   PrefixMatch match{.stop = is_capped ? PrefixStop::capped : PrefixStop::less_than_a_block};
-  Search at;
-  at.root = hash_.root_of(query.salt);
-  PrefixRun run;
-  while (match.blocks < most) {
-    run.count =
-        static_cast<std::size_t>(std::min<std::int64_t>(PrefixHash::kBatch, most - match.blocks));
-    const std::span<BlockId> its_ids = ids.subspan(static_cast<std::size_t>(match.blocks));
-    const std::span<Generation> its = generations.subspan(static_cast<std::size_t>(match.blocks));
-    hash_run(query, at, run);
-    const BlockId pending = find_run(query, at, run, its_ids, its);
-    const auto alive = static_cast<std::size_t>(
-        manager_->count_published(its_ids.first(run.found), its.first(run.found)));
-    match.blocks += static_cast<std::int64_t>(alive);
-    if (alive == run.count) continue;
-    if (alive == run.found) {
-      explain(query, run.chains[alive], run.roots[alive], pending, match);
-    } else {
+  Hashed hashed;
+  hashed.root = hash_.root_of(query.salt);
+  PrefixHashRing ring;
+  PrefixLink parent;
+  std::size_t next_key = 0;
+  std::int64_t i = 0;
+  for (; i < most; ++i) {
+    if (i % kBatch == 0) {
+      hash_batch(query, most, hashed, ring);
+      if (i == kBatch) hash_batch(query, most, hashed, ring);
+    }
+    if (i + kAhead < hashed.blocks) index_.prefetch_block(ring.hash(i + kAhead));
+    const auto its = keys_in_block(query.extra_keys, next_key, i);
+    const BlockId id =
+        index_.find(ring.hash(i), {query.tokens.data() + i * size, its, parent, query.salt});
+    if (id == kNoBlock || !index_.block(id).is_published()) {
+      match.blocks = i;
+      const std::size_t place = PrefixHashRing::place(i);
+      explain(query, ring.chains[place], ring.roots[place], id, match);
+      break;
+    }
+    const Generation generation = index_.block(id).generation;
+    if (!contents_.can_be_found(id, generation)) {
       match.stop = PrefixStop::evicted;  // others took it, and nobody has noticed yet
       match.removal = PrefixRemoval::lost;
+      break;
     }
-    break;
+    next_key += its.size();
+    parent = index_.link_to(id);
+    ids[static_cast<std::size_t>(i)] = id;
+    generations[static_cast<std::size_t>(i)] = generation;
   }
-  match.tokens = match.registered_tokens = match.blocks * size;
+  match.blocks = i;
+  match.tokens = match.registered_tokens = i * size;
   return match;
 }
 

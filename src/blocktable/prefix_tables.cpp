@@ -155,9 +155,7 @@ Status BlockTables::register_tokens(SequenceId id, std::span<const std::int32_t>
 
 void BlockTables::Impl::publish(Sequence& s, std::int64_t length) noexcept {
   const PrefixCache::Owner owner = prefix_owner(s);
-  const PrefixChain& chain = prefix->chain(owner.slot);
-  if (chain.published == chain.blocks) return;
-  const bool adds_references = chain.has_equals;
+  const bool adds_references = prefix->chain(owner.slot).has_equals;
   const std::uint64_t before = manager->claim_serial();
   prefix->publish(owner, length);
   const std::uint64_t added = manager->claim_serial() - before;
@@ -174,8 +172,9 @@ Status BlockTables::publish(SequenceId id, std::int64_t length) {
   if (length < -1 || length > sequence->length) {
     return invalid_argument(Resource::sequence_length, length, -1, sequence->length);
   }
-  const std::int32_t before = t.chain_of(id).published;
-  t.publish(*sequence, length == -1 ? sequence->length : length);
+  const PrefixChain& chain = t.chain_of(id);
+  const std::int32_t before = chain.published;
+  if (before != chain.blocks) t.publish(*sequence, length == -1 ? sequence->length : length);
   if (t.groups) t.groups->attach_companions(*sequence, before);
   return {};
 }
