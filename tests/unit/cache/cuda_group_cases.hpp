@@ -231,7 +231,7 @@ inline std::vector<GpuCase> format_cases() {
   add("LatentOfMlaInWindowsAndChunks",
       {group(kWindow, {{0}}, {.heads = 1, .dim = 576}, 40),
        group(kChunk, {{1}}, {.heads = 1, .dim = 576}, 32)},
-      bf16, false);
+      bf16, true);
   for (std::size_t i = all.size() - 3; i < all.size(); ++i) {
     for (EngineGroup& its : all[i].options.groups) {
       its.group.value_in_key = true;
