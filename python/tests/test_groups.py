@@ -73,6 +73,27 @@ def expected(last):
     return pytest.approx([full, window, chunk, mean(1000, 1000 + ENCODER - 1), full], rel=1e-5)
 
 
+def test_an_encoder_is_written_before_it_is_read(cache):
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    with (
+        pytest.raises(kvarena.FailedPrecondition, match="write_cross"),
+        cache.step([(sequence, 1)]) as step,
+    ):
+        step.attend(3, zeros(1), out=zeros(1))
+    with pytest.raises(ValueError, match="key_scale"), cache.step([(sequence, 1)]) as step:
+        step.write_cross(3, sequence, zeros(ENCODER), zeros(ENCODER), key_scale=Array([1]))
+    assert append(cache, sequence, 0, 100, encoder=True) == expected(99)
+
+
+def test_the_log_says_which_entries_are_one_call():
+    heard = []
+    with open_cache(log=heard.append) as cache:
+        append(cache, cache.create_sequence(cross_tokens=ENCODER), 0, 40, encoder=True)
+        taken = [entry for entry in heard if entry.kind == "allocate"]
+        assert [entry.group for entry in taken] == list(range(len(taken)))
+        assert [entry.left_in_call for entry in taken] == list(reversed(range(len(taken))))
+
+
 def test_each_layer_sees_the_tokens_of_its_group(cache):
     sequence = cache.create_sequence(cross_tokens=ENCODER)
     assert append(cache, sequence, 0, 100, encoder=True) == expected(99)

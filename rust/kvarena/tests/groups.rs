@@ -78,6 +78,23 @@ fn check(found: [f32; 3], last: i64) {
 }
 
 #[test]
+fn an_encoder_is_written_before_it_is_read() {
+    let groups = [group(GroupKind::Full, 0, 0), group(GroupKind::Cross, i64::from(ENCODER), 1)];
+    let mut cache = open(&groups).unwrap();
+    let options = SequenceOptions { cross_tokens: ENCODER, ..Default::default() };
+    let id = cache.create_sequence(&options).unwrap();
+    let keys = vec![0.0_f32; ENCODER as usize * ROW];
+    let mut out = vec![0.0_f32; ROW];
+    let mut step = cache.begin_step().unwrap();
+    step.append(&[Demand::new(id, 1)]).unwrap();
+    let refused = step.attend(1, &keys[..ROW], &mut out);
+    assert!(matches!(refused, Err(Error::FailedPrecondition(_))));
+    step.write_cross_scaled(1, id, ENCODER as usize, &keys, &keys, None).unwrap();
+    step.attend(1, &keys[..ROW], &mut out).unwrap();
+    step.end().unwrap();
+}
+
+#[test]
 fn each_layer_sees_the_tokens_of_its_group() {
     let groups = [
         group(GroupKind::Full, 0, 0),

@@ -101,6 +101,13 @@ TEST_F(ReplayGroupsCommand, VerifiesStatesOfTheFirstLayers) {
   EXPECT_EQ(json["verification"]["failures"], 0);
 }
 
+// Checkpoints of states lie at the ends of blocks, whatever their size.
+TEST_F(ReplayGroupsCommand, TakesBlocksThatDoNotDivideTheUsualDistance) {
+  const auto json =
+      json_of({"--model", "Qwen3-Next-80B-A3B", "--layers", "4", "--block-size", "48"});
+  EXPECT_EQ(json["groups"].size(), 2U);
+}
+
 TEST_F(ReplayGroupsCommand, RefusesWhatDoesNotGoTogether) {
   const auto refusal = [&](std::vector<std::string> options) {
     const Outcome outcome = replay(std::move(options));
