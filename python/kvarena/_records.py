@@ -32,7 +32,11 @@ class SaltShare(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Why a request fits or does not fit."""
+    """Why a request fits or does not fit.
+
+    With groups, figures are pages: all but the counts by state and `num_blocks`, which are blocks of
+    all groups, and references of holders.
+    """
 
     requested: int  #: blocks asked for
     usable: int  #: blocks that this request may use

@@ -193,6 +193,14 @@ def test_what_is_no_group_is_refused(changes, error):
         open_cache([dataclasses.replace(GROUPS[0], **({"layers": [0]} | changes))])
 
 
+def test_a_pool_of_the_engines_own_has_no_groups():
+    options = kvarena.CacheOptions(groups=GROUPS, num_blocks=4, num_q_heads=HEADS)
+    with pytest.raises(kvarena.Unsupported, match="groups"):
+        kvarena.pool_plan(options)
+    with pytest.raises(kvarena.Unsupported, match="groups"):
+        kvarena.layer_view(kvarena.Device(), options, Array([1 << 16]), 0)
+
+
 def test_a_prefix_is_found_in_every_group():
     groups = (GROUPS[0], dataclasses.replace(GROUPS[1], layers=[1]))
     prompt = list(range(100))

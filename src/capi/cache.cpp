@@ -162,6 +162,15 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   return answer;
 }
 
+/// The layout of a pool in memory of the engine's: all layers are alike.
+Result<KvLayout> uniform_layout(const kvarena_cache_options& options) {
+  if (options.num_groups != 0) {
+    return unsupported_option(Option::groups, static_cast<std::uint64_t>(options.num_groups));
+  }
+  const Result<UniformLayoutOptions> wanted = layout_from_c(options);
+  return wanted ? KvLayout::create(*wanted) : wanted.status();
+}
+
 }  // namespace
 
 kvarena_status kvarena_cache_create(kvarena_device* device, const kvarena_cache_options* options,
@@ -237,9 +246,7 @@ kvarena_status kvarena_layout_plan(const kvarena_cache_options* options, int64_t
     kvarena_cache_options given;
     if (Status s = read_struct(options, given); !s) return s;
     if (Status s = check_target(plan); !s) return s;
-    const Result<UniformLayoutOptions> wanted = layout_from_c(given);
-    if (!wanted) return wanted.status();
-    const Result<KvLayout> layout = KvLayout::create(*wanted);
+    const Result<KvLayout> layout = uniform_layout(given);
     if (!layout) return layout.status();
     const Result<PoolPlan> computed = plan_pool(*layout, size_from_c(given), free_bytes);
     if (!computed) return computed.status();
@@ -264,9 +271,7 @@ kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* 
     if (kind != KVARENA_KEY && kind != KVARENA_VALUE) {
       return invalid_option(Option::kind, kind, KVARENA_KEY, KVARENA_VALUE);
     }
-    const Result<UniformLayoutOptions> wanted = layout_from_c(given);
-    if (!wanted) return wanted.status();
-    const Result<KvLayout> layout = KvLayout::create(*wanted);
+    const Result<KvLayout> layout = uniform_layout(given);
     if (!layout) return layout.status();
     const Result<BlockOrder> order = order_from_c(given);
     if (!order) return order.status();
