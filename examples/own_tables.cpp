@@ -78,7 +78,7 @@ int main() {
   PrefixPool prefixes = PrefixPool::create(pool, {.block_size_tokens = kBlock}).value();
   std::vector<std::int32_t> prompt(50);
   std::iota(prompt.begin(), prompt.end(), 0);
-  for (const std::uint64_t tenant : {1, 1, 2}) {
+  for (const std::uint64_t tenant : {1U, 1U, 2U}) {
     Result<Request> request = serve(pool, prefixes, tenant, prompt);
     if (!request || !end(pool, prefixes, *request)) return 1;
   }
