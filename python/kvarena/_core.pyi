@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from kvarena._options import CacheOptions, KernelsOptions, MonitorOptions
 from kvarena._records import (
+    Adoption,
     Allocation,
     BlockInfo,
     DeviceBatch,
@@ -20,6 +21,7 @@ from kvarena._records import (
     PartStats,
     PoolPlan,
     Prefix,
+    PrefixEvent,
     PrefixStats,
     PrefixUse,
     SaltInfo,
@@ -351,8 +353,17 @@ class Pool:
         max_holders: int = 0,
         max_open_tickets: int = 0,
         eviction: str = "tail_first",
+        prefix_cache: bool = False,
+        block_size: int = 0,
+        prefix_duplicates: str = "duplicate",
+        prefix_extra_keys: int = 0,
+        prefix_history: int = 0,
+        prefix_key_low: int = 0,
+        prefix_key_high: int = 0,
+        prefix_ghost_blocks: int = 0,
         name: str | None = None,
         log: Callable[[Operation], None] | None = None,
+        prefix_events: Callable[[PrefixEvent], None] | None = None,
     ) -> Pool: ...
     def close(self) -> None: ...
     def open_holder(
@@ -402,6 +413,31 @@ class Pool:
     def explain_json(self, blocks: int, *, urgency: _Urgency = "growth") -> str: ...
     def explain_text(self, blocks: int, *, urgency: _Urgency = "growth") -> str: ...
     def check(self) -> None: ...
+    def begin_prefix(self, salt: int = 0) -> PrefixPosition: ...
+    def match(self, tokens: _Tokens, *, salt: int = 0, extra_keys: _ExtraKeys = ()) -> Prefix: ...
+    def adopt(
+        self, holder: int, tokens: _Tokens, *, salt: int = 0, extra_keys: _ExtraKeys = ()
+    ) -> Adoption: ...
+    def register(
+        self,
+        position: PrefixPosition,
+        tokens: _Tokens,
+        blocks: Items[int],
+        generations: Items[int],
+        *,
+        extra_keys: _ExtraKeys = (),
+    ) -> int: ...
+    def publish(self, blocks: Items[int], generations: Items[int]) -> int: ...
+    def forget(self, blocks: Items[int]) -> None: ...
+    def forget_salt(self, salt: int, /) -> None: ...
+    def forget_all(self) -> None: ...
+    def prefix_stats(self) -> PrefixStats: ...
+    def prefix_use(self) -> PrefixUse: ...
+
+class PrefixPosition:
+    @property
+    def blocks(self) -> int: ...
+    def copy(self) -> PrefixPosition: ...
 
 class Kernels:
     def __new__(cls, device: Device, options: KernelsOptions) -> Kernels: ...

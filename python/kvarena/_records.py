@@ -1,6 +1,9 @@
 """What the library answers: named tuples, which pickle and compare by value."""
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kvarena._core import PrefixPosition
 
 
 class SupportsDLPack(Protocol):
@@ -332,6 +335,15 @@ class Allocation(NamedTuple):
     blocks: list[int]  #: ids
     generations: list[int]  #: of each
     evicted: int  #: the last so many were cached until now: forget what was found in them
+
+
+class Adoption(NamedTuple):
+    """The cached blocks with which a sequence begins, and where it goes on."""
+
+    prefix: Prefix  #: what was found
+    blocks: list[int]  #: ids; the holder has a reference on each
+    generations: list[int]  #: of each
+    position: "PrefixPosition"  #: behind them, for `register`
 
 
 class PoolPlan(NamedTuple):
