@@ -4,6 +4,7 @@
 #include "blocktable/prefix_blocks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace kvarena {
@@ -17,6 +18,13 @@ std::array<std::uint64_t, 2> words_of(const Hash128& hash) noexcept {
 }
 
 std::uint64_t number_of(BlockId id) noexcept { return static_cast<std::uint64_t>(id.value); }
+
+/// The hashes of some blocks that follow one another.
+struct HashedRun {
+  std::size_t count = 0;  // blocks
+  std::array<Hash128, PrefixHash::kBatch> chains;
+  std::array<Hash128, PrefixHash::kBatch> roots;
+};
 
 }  // namespace
 
@@ -47,7 +55,7 @@ struct PrefixBlocks::Walk {
   std::size_t in_run = 0;      // the next block, in the run
   Hash128 chain;               // at the end of the run
   Hash128 root;                // the same
-  PrefixRun run{};
+  HashedRun run{};
 };
 
 PrefixPosition PrefixBlocks::begin(std::uint64_t salt) const noexcept {
@@ -127,10 +135,10 @@ Status PrefixBlocks::check_filled(const PrefixPosition& position,
 /// Hashes the next blocks.
 void PrefixBlocks::hash_run(Walk& walk, const Filled& filled) const noexcept {
   const std::size_t size = cache_.block_size_;
-  PrefixRun& run = walk.run;
+  HashedRun& run = walk.run;
   run.count = std::min(PrefixHash::kBatch, filled.blocks.ids.size() - walk.passed);
-  cache_.hash_.extend(walk.chain, filled.tokens.data() + walk.passed * size,
-                      static_cast<std::int64_t>(size), std::span(run.chains).first(run.count));
+  cache_.hash_.extend(walk.chain, filled.tokens.data() + walk.passed * size, size,
+                      std::span(run.chains).first(run.count));
   walk.chain = run.chains[run.count - 1];
   walk.in_run = 0;
   std::size_t key = walk.num_keys();
