@@ -57,8 +57,9 @@
 /// Makes a declaration visible to users of the shared library.
 #define KVARENA_API __attribute__((visibility("default")))
 
-/// The number of this header's interface. It rises with each addition.
-#define KVARENA_ABI 1
+/// The number of this header's interface. It rises by one in each change that adds to the header: a
+/// program asks kvarena_abi() whether the library has what its header has.
+#define KVARENA_ABI 2
 
 /// CUDA's legacy default stream (cudaStreamLegacy), as an integer: `(void*)KVARENA_STREAM_LEGACY`.
 #define KVARENA_STREAM_LEGACY 0x1
@@ -179,7 +180,7 @@ typedef enum kvarena_dtype {
   KVARENA_F32 = 2,        ///< IEEE single
   KVARENA_FP8_E4M3 = 3,   ///< layouts on CUDA only
   KVARENA_INT8 = 4,       ///< layouts only
-  KVARENA_LATENT_FP8 = 5  ///< groups on CUDA only: latents of 576 elements in 656 bytes
+  KVARENA_LATENT_FP8 = 5  ///< groups and kernels on CUDA only: latents of 576 elements, 656 bytes
 } kvarena_dtype;
 
 /// The order of elements inside one head's tile of a block.
@@ -537,7 +538,8 @@ KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, vo
 
 /// One mutating call of a block manager, with its outcome. A call that failed has changed nothing.
 /// With the log, a second manager with the same options can be brought to the same state, and ranks
-/// can compare their histories.
+/// can compare their histories. A call that allocates for many has an entry for each demand; in a
+/// pool with groups a replay must make one call of them (left_in_call).
 typedef struct kvarena_operation {
   uint64_t struct_size;   ///< of the library's struct
   uint64_t holder;        ///< argument, or result of register_holder
@@ -550,6 +552,9 @@ typedef struct kvarena_operation {
   int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content;
                           ///< set_retention: the priority
   int32_t reserved;       ///< 0
+  int32_t group;          ///< of allocate: whose blocks; 0 in a pool without groups
+  int32_t left_in_call;   ///< of allocate in a pool with groups: entries of the same call that
+                          ///< follow this one
 } kvarena_operation;
 
 /// Receives each mutating call after it has ended, on the thread that made it.
@@ -827,10 +832,11 @@ typedef struct kvarena_group_blocks {
 } kvarena_group_blocks;
 
 /// In a cache with groups: creates a sequence of `length_tokens` tokens from blocks that somebody
-/// holds, and takes a reference on each. In each part of the pool they end with the last token and
-/// begin with the oldest that a later token reads; those of an encoder may be left out. Returns
-/// invalid_argument (num_groups, block_index, num_blocks, span_size; the option groups for a block
-/// of another part), stale_handle (block), or exhausted (sequence, table_page). O(blocks).
+/// holds, and takes a reference on each. The entries of `parts` have parts[0].struct_size bytes
+/// each. In each part of the pool the blocks end with the last token and begin with the oldest that
+/// a later token reads; those of an encoder may be left out. Returns invalid_argument (num_groups,
+/// block_index, num_blocks, span_size; the option groups for a block of another part), stale_handle
+/// (block), or exhausted (sequence, table_page). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length_tokens,
                                                         const kvarena_group_blocks* parts,
                                                         size_t num_parts,
@@ -1196,7 +1202,8 @@ typedef struct kvarena_recorded_step {
   uint64_t struct_size;     ///< sizeof(kvarena_recorded_step)
   int32_t num_rows;         ///< sequences at most, 1 .. max_batch_rows
   int32_t tokens_per_row;   ///< new tokens of each, 1 .. max_decode_tokens; 0: 1
-  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks
+  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks;
+                            ///< not read in a cache with groups
   int32_t reserved;         ///< 0
 } kvarena_recorded_step;
 
@@ -1249,6 +1256,10 @@ typedef struct kvarena_write_cross_args {
   int64_t value_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
   int32_t layer;                     ///< 0-based
   int32_t dtype;                     ///< of key and value: F32, F16 or BF16
+  const float* key_scale;            ///< CUDA, fp8 K: as in kvarena_write_args
+  const float* value_scale;          ///< CUDA, fp8 V: as key_scale
+  int32_t scale_per_head;            ///< 1: one scale for each head
+  int32_t reserved;                  ///< 0
 } kvarena_write_cross_args;
 
 /// Keys of a sparse-attention index of the step's new tokens for one layer.
@@ -1462,7 +1473,8 @@ typedef struct kvarena_salt_share {
   int64_t blocks;  ///< evictable
 } kvarena_salt_share;
 
-/// Why a request fits or does not fit.
+/// Why a request fits or does not fit. With groups, figures are pages: all but the counts by state
+/// and `num_blocks`, which are blocks of all groups, and references of holders.
 typedef struct kvarena_explanation {
   uint64_t struct_size;                                ///< sizeof(kvarena_explanation)
   int64_t requested;                                   ///< blocks asked for
@@ -1639,7 +1651,7 @@ KVARENA_API kvarena_status kvarena_cache_state_view(kvarena_cache* cache, int32_
 KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
                                                kvarena_plane* plane);
 /// Writes what the cache was made from, with every default filled in: the pool's blocks, the tile
-/// order, the limits. `name`, `log` and `groups` are NULL there.
+/// order, the limits. Pointers and functions are NULL there, and the key of the hash is 0.
 KVARENA_API kvarena_status kvarena_cache_ask(kvarena_cache* cache, kvarena_cache_options* options);
 /// Proves the accounts and the tables. Returns invariant_violated. O(blocks + entries).
 KVARENA_API kvarena_status kvarena_cache_check(kvarena_cache* cache);
@@ -1659,11 +1671,13 @@ typedef struct kvarena_pool_plan {
 } kvarena_pool_plan;
 
 /// Computes the blocks that a pool gets. Only the layout and the size of `options` matter. Returns
-/// invalid_argument with the option, or insufficient_vram.
+/// invalid_argument with the option, unsupported (groups) for options with groups, or
+/// insufficient_vram.
 KVARENA_API kvarena_status kvarena_layout_plan(const kvarena_cache_options* options,
                                                int64_t free_bytes, kvarena_pool_plan* plan);
 /// Writes K or V of one layer of a pool of `num_blocks` blocks at `base`. KVARENA_TILE_BEST is rows
-/// here. The memory is not read. Returns invalid_argument with the option, or (layer).
+/// here. The memory is not read. Returns what kvarena_layout_plan returns for the options, or
+/// invalid_argument (layer).
 KVARENA_API kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* base,
                                                 int64_t num_blocks, int32_t layer, int32_t kind,
                                                 kvarena_plane* plane);
@@ -1736,8 +1750,7 @@ KVARENA_API kvarena_status kvarena_pool_holder(kvarena_pool* pool, kvarena_holde
 /// Writes the holders, as kvarena_cache_holders does.
 KVARENA_API kvarena_status kvarena_pool_holders(kvarena_pool* pool, kvarena_holder_report* reports,
                                                 size_t room, size_t* count);
-/// Promises `blocks` available blocks to a holder, in place of its earlier promise; with groups
-/// pages, and from then on nobody takes single blocks of the pages that it turns. The default
+/// Promises `blocks` available blocks to a holder, in place of its earlier promise. The default
 /// urgency is admission. Returns exhausted (reservation), not_found or invalid_argument.
 KVARENA_API kvarena_status kvarena_pool_reserve(kvarena_pool* pool, kvarena_holder holder,
                                                 int64_t blocks, int32_t urgency);

@@ -35,7 +35,11 @@ class SaltShare(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Why a request fits or does not fit."""
+    """Why a request fits or does not fit.
+
+    With groups, figures are pages: all but the counts by state and `num_blocks`, which are blocks of
+    all groups, and references of holders.
+    """
 
     requested: int  #: blocks asked for
     usable: int  #: blocks that this request may use
@@ -305,7 +309,7 @@ class BlockInfo(NamedTuple):
     generation: int  #: how often it has been handed out before
     reference_count: int  #: references that are not fenced
     claims: int  #: claims on its bytes; a holder may write in place when it is 1
-    state: str  #: "free", "referenced", "fenced", "evictable" or "offline"
+    state: str  #: "free", "referenced", "fenced", "evictable", "offline", or "absent": its page is not carved into blocks of its group
     content: str  #: "unwritten", "being_written", "published" or "failed"
     priority: int  #: of the retention that is in force; 35: the usual one
     expires_at: int  #: when the retention ends; 0: never
@@ -321,6 +325,8 @@ class Operation(NamedTuple):
     num_blocks: int  #: asked for, or reserved
     flag: int  #: allocate, reserve: 0 growth, 1 admission; set_content: the content
     blocks: tuple[int, ...]  #: arguments, or the result of allocate
+    group: int = 0  #: allocate: whose blocks; 0 in a pool without groups
+    left_in_call: int = 0  #: allocate with groups: entries of the same call that follow this one
 
 
 class Allocation(NamedTuple):

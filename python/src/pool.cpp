@@ -329,7 +329,7 @@ void bind_pool(nb::module_& module) {
            nb::arg("urgency") = "growth")
       .def("explain_text", &explain_as<kvarena_pool_explain_text>, nb::arg("blocks"), nb::kw_only(),
            nb::arg("urgency") = "growth")
-      .def("check", [](const Pool& p) { p.check(kvarena_pool_check(p.handle())); });
+      .def("check", [](const Pool& p) { p.check(without_gil(kvarena_pool_check, p.handle())); });
   bind_blocks(pool);
   bind_retentions(pool);
   bind_pool_prefixes(module, pool);

@@ -4,6 +4,7 @@
 #include "blocktable/prefix_blocks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace kvarena {
@@ -18,6 +19,13 @@ std::array<std::uint64_t, 2> words_of(const Hash128& hash) noexcept {
 
 std::uint64_t number_of(BlockId id) noexcept { return static_cast<std::uint64_t>(id.value); }
 
+/// The hashes of some blocks that follow one another.
+struct HashedRun {
+  std::size_t count = 0;  // blocks
+  std::array<Hash128, PrefixHash::kBatch> chains;
+  std::array<Hash128, PrefixHash::kBatch> roots;
+};
+
 }  // namespace
 
 /// The walk goes through the filled blocks in runs of PrefixHash::kBatch.
@@ -29,8 +37,8 @@ struct PrefixBlocks::Walk {
   PrefixLink last() const noexcept { return {at.last, at.registration}; }
   /// Moves behind the next block of the run, whose registered equal is `link`.
   void pass(const PrefixLink& link, std::size_t keys) noexcept {
-    at.last = link.block;
-    at.registration = link.registration;
+    at.last = link.block();
+    at.registration = link.registration();
     at.chain = words_of(run.chains[in_run]);
     at.root = words_of(run.roots[in_run]);
     at.num_keys += static_cast<std::int32_t>(keys);
@@ -47,7 +55,7 @@ struct PrefixBlocks::Walk {
   std::size_t in_run = 0;      // the next block, in the run
   Hash128 chain;               // at the end of the run
   Hash128 root;                // the same
-  PrefixRun run{};
+  HashedRun run{};
 };
 
 PrefixPosition PrefixBlocks::begin(std::uint64_t salt) const noexcept {
@@ -72,9 +80,9 @@ PrefixPosition PrefixBlocks::position_behind(const PrefixQuery& query,
   position.blocks = static_cast<std::int32_t>(found.blocks);
   position.num_keys = static_cast<std::int32_t>(key);
   position.root = words_of(root);
-  position.chain = words_of(cache_.index_.block(last.block).hash ^ root);
-  position.last = last.block;
-  position.registration = last.registration;
+  position.chain = words_of(cache_.index_.block(last.block()).hash ^ root);
+  position.last = last.block();
+  position.registration = last.registration();
   return position;
 }
 
@@ -127,10 +135,10 @@ Status PrefixBlocks::check_filled(const PrefixPosition& position,
 /// Hashes the next blocks.
 void PrefixBlocks::hash_run(Walk& walk, const Filled& filled) const noexcept {
   const std::size_t size = cache_.block_size_;
-  PrefixRun& run = walk.run;
+  HashedRun& run = walk.run;
   run.count = std::min(PrefixHash::kBatch, filled.blocks.ids.size() - walk.passed);
-  cache_.hash_.extend(walk.chain, filled.tokens.data() + walk.passed * size,
-                      static_cast<std::int64_t>(size), std::span(run.chains).first(run.count));
+  cache_.hash_.extend(walk.chain, filled.tokens.data() + walk.passed * size, size,
+                      std::span(run.chains).first(run.count));
   walk.chain = run.chains[run.count - 1];
   walk.in_run = 0;
   std::size_t key = walk.num_keys();

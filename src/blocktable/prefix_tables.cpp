@@ -73,9 +73,8 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
   }
   if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
   if (manager->stats().evictable == 0) return found;
-  const auto revived =
-      std::count_if(new_ids.data(), new_ids.data() + found.blocks,
-                    [this](BlockId id) { return manager->state(id) == BlockState::evictable; });
+  const std::int64_t revived = prefix->contents().count_evictable(
+      std::span(new_ids.data(), static_cast<std::size_t>(found.blocks)));
   if (Status s = manager->check_available(revived); !s) return s;
   return found;
 }
@@ -154,6 +153,17 @@ Status BlockTables::register_tokens(SequenceId id, std::span<const std::int32_t>
   return {};
 }
 
+void BlockTables::Impl::publish(Sequence& s, std::int64_t length) noexcept {
+  const PrefixCache::Owner owner = prefix_owner(s);
+  const bool adds_references = prefix->chain(owner.slot).has_equals;
+  const std::uint64_t before = manager->claim_serial();
+  prefix->publish(owner, length);
+  const std::uint64_t added = manager->claim_serial() - before;
+  if (added == 0 || adds_references) return;
+  own_claims += added;
+  s.claims_seen = 0;
+}
+
 Status BlockTables::publish(SequenceId id, std::int64_t length) {
   Impl& t = *impl_;
   if (t.prefix == nullptr) return there_is_none();
@@ -162,9 +172,9 @@ Status BlockTables::publish(SequenceId id, std::int64_t length) {
   if (length < -1 || length > sequence->length) {
     return invalid_argument(Resource::sequence_length, length, -1, sequence->length);
   }
-  const PrefixCache::Owner owner = t.prefix_owner(*sequence);
-  const std::int32_t before = t.prefix->chain(owner.slot).published;
-  t.prefix->publish(owner, length == -1 ? sequence->length : length);
+  const PrefixChain& chain = t.chain_of(id);
+  const std::int32_t before = chain.published;
+  if (before != chain.blocks) t.publish(*sequence, length == -1 ? sequence->length : length);
   if (t.groups) t.groups->attach_companions(*sequence, before);
   return {};
 }

@@ -76,6 +76,8 @@ void test_struct_sizes(void);
 void test_null_arguments(void);
 void test_null_text(void);
 void test_second_thread(void);
+void test_second_thread_in_pool(void);
+void test_second_thread_in_kernels(void);
 void test_release_wins(void);
 void test_many_handles(void);
 void test_wild_counts(void);

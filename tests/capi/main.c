@@ -109,6 +109,8 @@ static const named_case kCases[] = {
     {"null_arguments", test_null_arguments},
     {"null_text", test_null_text},
     {"second_thread", test_second_thread},
+    {"second_thread_in_pool", test_second_thread_in_pool},
+    {"second_thread_in_kernels", test_second_thread_in_kernels},
     {"release_wins", test_release_wins},
     {"many_handles", test_many_handles},
     {"wild_counts", test_wild_counts},

@@ -108,7 +108,9 @@ pub use cache::{fit, footprint, Attached, Cache, CacheOptions, Footprint};
 pub use device::{devices_json, CudaOptions, Device, DeviceInfo, HostOptions, Target, Verdict};
 pub use events::{PrefixEvent, PrefixEvents};
 pub use explanation::{Available, BlockCounts, BlockInfo, Explanation, HolderReport, Stats};
-pub use groups::{GroupBlocks, GroupLayer, LayerGroup, PageStats, PartStats};
+pub use groups::{
+    GroupBlocks, GroupLayer, LayerGroup, PageStats, PartStats, WriteCrossArgs, WriteIndexArgs,
+};
 pub use kernels::{describe_kernels, Kernels, KernelsOptions, Tables};
 pub use layout::{layout_plane, plan_layout, PoolPlan};
 pub use log::{set_log, set_violation, LogFunction, Operation, OperationLog, ViolationFunction};

@@ -9,7 +9,7 @@ use std::mem;
 use std::os::raw::{c_char, c_void};
 
 /// The number of the interface that this file mirrors.
-pub const KVARENA_ABI: u32 = 1;
+pub const KVARENA_ABI: u32 = 2;
 /// CUDA's legacy default stream, as an integer.
 pub const KVARENA_STREAM_LEGACY: usize = 0x1;
 /// CUDA's default stream of the calling thread, as an integer.
@@ -560,6 +560,8 @@ sized_structs! {
         outcome: i32,
         flag: i32,
         reserved: i32,
+        group: i32,
+        left_in_call: i32,
     }
     struct kvarena_prefix_event {
         struct_size: u64,
@@ -856,6 +858,10 @@ sized_structs! {
         value_token_stride_bytes: i64,
         layer: i32,
         dtype: i32,
+        key_scale: *const f32,
+        value_scale: *const f32,
+        scale_per_head: i32,
+        reserved: i32,
     }
     struct kvarena_write_index_args {
         struct_size: u64,
