@@ -153,7 +153,11 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   const std::int32_t index = chains_[owner.slot].blocks;
   const BlockId id = owner.table.id_at(std::as_const(owner.pages), index);
   const Generation generation = owner.table.generation_at(owner.pages, index);
-  if (index_.block(id).is_registered()) remove(id, PrefixRemoval::lost);
+  if (index_.block(id).is_registered()) {
+    const bool is_current = index_.block(id).generation == generation;
+    if (is_current && salt_of(id) != content.salt) return false;  // the block of another tenant
+    remove(id, PrefixRemoval::lost);
+  }
   if (accounts_.is_full(account_of(owner.slot))) keep_cap(account_of(owner.slot));
   if (!index_.is_current(content.parent)) return false;
   if (manager_->content(id) != BlockContent::unwritten) return false;
@@ -163,6 +167,7 @@ bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
   index_.block(id).last_use = now();
   if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
   accounts_.enter(id, account_of(owner.slot));
+  if (fault_ == PrefixFault::publishes_at_registration) publish_early(id);
   return true;
 }
 

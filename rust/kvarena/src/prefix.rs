@@ -33,7 +33,7 @@ pub struct Prompt<'a> {
 
 impl Prompt<'_> {
     /// The options of a sequence with this prompt. They borrow from it.
-    fn raw(&self, options: &SequenceOptions) -> sys::kvarena_sequence_options {
+    pub(crate) fn raw(&self, options: &SequenceOptions) -> sys::kvarena_sequence_options {
         sys::kvarena_sequence_options {
             tokens: self.tokens.as_ptr(),
             num_tokens: self.tokens.len() as u64,
@@ -50,7 +50,7 @@ answer! {
     Prefix from kvarena_prefix {
         /// Covered.
         tokens: i64,
-        /// Covered.
+        /// Covered to their ends.
         blocks: i64,
         /// Why not more.
         stop: PrefixStop,
@@ -62,6 +62,8 @@ answer! {
         pending_block: i32,
         /// Covered in the group of layers that keeps all tokens.
         registered_tokens: i64,
+        /// Of `tokens`, those of a part of one more block, with `prefix_share_parts`.
+        part_tokens: i64,
     }
 }
 

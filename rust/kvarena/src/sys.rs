@@ -650,6 +650,8 @@ sized_structs! {
         prefix_ghost_blocks: i32,
         prefix_events: kvarena_prefix_event_function,
         prefix_events_user: *mut c_void,
+        prefix_share_parts: i32,
+        prefix_reserved: i32,
     }
     struct kvarena_footprint {
         struct_size: u64,
@@ -695,6 +697,7 @@ sized_structs! {
         removal: i32,
         reserved: i32,
         registered_tokens: i64,
+        part_tokens: i64,
     }
     struct kvarena_prefix_stats {
         struct_size: u64,

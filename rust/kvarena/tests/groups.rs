@@ -3,7 +3,7 @@
 
 use kvarena::{
     Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, GroupLayer, HostOptions,
-    LayerGroup, PlaneKind, Sequence, SequenceOptions,
+    LayerGroup, PlaneKind, Prompt, Sequence, SequenceOptions,
 };
 
 const HEADS: usize = 2;
@@ -105,6 +105,9 @@ fn each_layer_sees_the_tokens_of_its_group() {
         let generation = |b: &i32| cache.block(*b).unwrap().generation;
         part.generations = part.blocks.iter().map(generation).collect();
     }
+    let prompt = Prompt { salt: 7, ..Default::default() }; // without a prefix cache no salt matters
+    let other = cache.create_sequence_from_with(101, &blocks, &prompt, &options).unwrap();
+    cache.destroy(&[other], None).unwrap();
     let twin = cache.create_sequence_from(101, &blocks, &options).unwrap();
     cache.destroy(&[id], None).unwrap();
     check(append(&mut cache, twin, 101, 3, false), 103);
