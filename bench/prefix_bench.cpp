@@ -1,7 +1,9 @@
-// Cost of the prefix cache: a prompt of 32,768 tokens looked up, begun with, and computed for the
-// first time, with a free pool and when every block evicts; decode steps with their tokens, of
-// tables and of a whole cache on the host.
+// Cost of the prefix cache: a prompt of 32,768 tokens hashed, looked up, begun with, and computed
+// for the first time, with a free pool and when every block evicts; short prompts by the size of
+// the pool and by the number of tenants; decode steps with their tokens, of tables and of a whole
+// cache on the host.
 
+#include "blocktable/prefix_hash.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/cache/kv_cache.hpp"
@@ -9,9 +11,11 @@
 
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -54,12 +58,45 @@ std::vector<std::int32_t> prompt(std::int32_t first) {
   return tokens;
 }
 
+/// Hashes the blocks of a prompt.
+void BM_hash(benchmark::State& state) {
+  const PrefixHash hash({1, 2});
+  const std::vector<std::int32_t> tokens = prompt(1);
+  std::array<Hash128, PrefixHash::kBatch> chains;
+  for (auto _ : state) {
+    Hash128 chain;
+    for (std::size_t i = 0; i < tokens.size(); i += kBlockSize * chains.size()) {
+      hash.extend(chain, tokens.data() + i, kBlockSize, chains);
+      chain = chains.back();
+    }
+    benchmark::DoNotOptimize(chain);
+  }
+}
+
 /// Hashes, finds and compares all blocks of a prompt that is cached.
 void BM_match(benchmark::State& state) {
   Cache cache(4 * kPromptBlocks, 4);
   const std::vector<std::int32_t> tokens = prompt(1);
   cache.compute(tokens);
   for (auto _ : state) benchmark::DoNotOptimize(cache.tables.match({.tokens = tokens}));
+}
+
+/// Begins a sequence with a cached prompt: with one of range(0) prompts in turn.
+void BM_begin(benchmark::State& state) {
+  Cache cache(state.range(0) * kPromptBlocks, 4);
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (std::int32_t i = 0; i < state.range(0); ++i) {
+    prompts.push_back(prompt(1 + i * 1'000'003));
+    if (!cache.tables.destroy(cache.compute(prompts.back()))) return;
+  }
+  std::size_t next = 0;
+  for (auto _ : state) {
+    const auto& tokens = prompts[next++ % prompts.size()];
+    const SequenceId id = cache.tables.create_sequence({.tokens = tokens}).value();
+    state.PauseTiming();
+    static_cast<void>(cache.tables.destroy(id));
+    state.ResumeTiming();
+  }
 }
 
 /// Begins a sequence with a cached prompt, and ends it.
@@ -125,6 +162,57 @@ void BM_cold_prompt(benchmark::State& state) {
     if (!evicts) static_cast<void>(cache.tables.forget_all());
     state.ResumeTiming();
   }
+}
+
+constexpr std::int64_t kShortBlocks = 31;
+
+/// A prompt of kShortBlocks blocks and a token.
+class ShortPrompt {
+ public:
+  std::span<const std::int32_t> number(std::int64_t n) {
+    std::iota(tokens_.begin(), tokens_.end(), static_cast<std::int32_t>(n * 7919 % 2'000'000'000));
+    return tokens_;
+  }
+
+ private:
+  std::array<std::int32_t, kShortBlocks * kBlockSize + 1> tokens_;
+};
+
+/// A pool of range(0) blocks, which are all cached, of range(1) tenants that have accounts unless
+/// there is one. Begins sequences with prompts that are cached, and ends them; when range(2) is 1,
+/// with prompts that nobody has seen, and every block evicts. Time for each block.
+void BM_short_prompts(benchmark::State& state) {
+  const std::int64_t num_prompts = state.range(0) / (kShortBlocks + 1);
+  const std::int64_t tenants = state.range(1);
+  const auto accounts = static_cast<std::int32_t>(tenants > 1 ? tenants : 0);
+  Cache cache(state.range(0), 4, PrefixOptions{.is_on = true, .max_accounts = accounts});
+  for (std::int64_t salt = 0; salt < accounts; ++salt) {
+    if (!cache.tables.set_salt_limits(static_cast<std::uint64_t>(salt), {})) std::abort();
+  }
+  ShortPrompt tokens;
+  const auto salt_of = [&](std::int64_t n) { return static_cast<std::uint64_t>(n % tenants); };
+  std::int64_t next = 0;
+  const auto compute_next = [&] {
+    const SequenceId id = cache.compute(tokens.number(next), salt_of(next));
+    ++next;
+    if (!cache.tables.destroy(id)) std::abort();
+  };
+  while (next < num_prompts + 1) compute_next();
+  std::mt19937_64 random{7};
+  for (auto _ : state) {
+    if (state.range(2) == 1) {
+      compute_next();
+      continue;
+    }
+    const auto n =
+        next - 1 -
+        static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(num_prompts - 1));
+    const SequenceId id =
+        cache.tables.create_sequence({.tokens = tokens.number(n), .salt = salt_of(n)}).value();
+    if (cache.tables.prefix_of(id)->blocks != kShortBlocks) std::abort();
+    static_cast<void>(cache.tables.destroy(id));
+  }
+  state.SetItemsProcessed(state.iterations() * kShortBlocks);
 }
 
 /// A token for each of range(0) sequences: told, registered and published when range(1) is 1.
@@ -213,7 +301,9 @@ void BM_cache_decode_step(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * num_sequences);
 }
 
+BENCHMARK(BM_hash)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_match)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_begin)->Arg(1)->Arg(64)->ArgName("prompts")->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end_watched)
     ->Args({0, 0, 0})
@@ -226,6 +316,11 @@ BENCHMARK(BM_begin_and_end_watched)
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_figures)->Arg(0)->Arg(4096)->ArgName("ghosts");
 BENCHMARK(BM_cold_prompt)->Arg(0)->Arg(1)->ArgName("evicts")->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_short_prompts)
+    ->ArgsProduct({{1'000, 10'000, 100'000, 1'000'000, 10'000'000}, {1}, {0, 1}})
+    ->ArgsProduct({{1'000'000}, {10, 1'000, 100'000}, {0, 1}})
+    ->ArgNames({"blocks", "tenants", "evicts"})
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_decode_step)
     ->ArgsProduct({{256, 1024}, {0, 1}})
     ->ArgNames({"sequences", "on"})

@@ -12,11 +12,20 @@ source "$source_dir/scripts/python_env.sh"
 make_environment "$work/environment" "$source_dir/python/tests/requirements.txt"
 python=$work/environment/bin/python
 build_wheel "$work/environment" "$library" "$work/wheel"
+# Nothing but a C++ runtime: the wheel gets the tag of the machines that it is for, and at most 40 MB.
+verdict=$("$python" -m auditwheel show "$work"/wheel/*.whl)
+platform=$(tr '\n' ' ' <<< "$verdict" |
+  sed -n 's/.* is consistent with the following platform tag: *"\(manylinux_2_[0-9]*_x86_64\)".*/\1/p')
+[[ $platform ]] || { echo "the wheel is not for manylinux"; echo "$verdict"; exit 1; }
+PATH=$work/environment/bin:$PATH "$python" -m auditwheel repair --plat "$platform" --only-plat -w "$work/tagged" \
+  "$work"/wheel/*.whl > "$work/tagged.log" 2>&1 || { cat "$work/tagged.log"; exit 1; }
+rm -rf "$work/wheel"
+mv "$work/tagged" "$work/wheel"
+name=$(cd "$work/wheel" && ls)
+[[ $name =~ ^kvarena-[0-9.]+-cp310-abi3-manylinux_2_[0-9]+_x86_64\.whl$ ]] ||
+  { echo "the wheel has the wrong name: $name"; exit 1; }
+echo "wheel: $name"
 "$python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work"/wheel/*.whl
-
-# Nothing but a C++ runtime, and at most 40 MB.
-"$python" -m auditwheel show "$work"/wheel/*.whl | grep -o "manylinux_2_[0-9]*_x86_64" | sed -n 1p ||
-  { echo "the wheel is not for manylinux"; "$python" -m auditwheel show "$work"/wheel/*.whl; exit 1; }
 size=$(stat -c %s "$work"/wheel/*.whl)
 echo "wheel: $((size / 1000)) kB"
 ((size <= 40000000)) || { echo "the wheel is larger than 40 MB"; exit 1; }

@@ -50,8 +50,8 @@ def work(vocabulary, quick):
     return prompts, [drawn(100, longest) for _ in range(count)]
 
 
-def serve(kind, folder, quick):
-    """Runs of the benchmark in this process. Returns tokens and the median of the seconds."""
+def start(kind, folder):
+    """nano-vllm's LLM in this process, its sampling parameters, and the size of its vocabulary."""
     if kind == "kvarena":
         import kvarena.nano_vllm
 
@@ -65,14 +65,20 @@ def serve(kind, folder, quick):
     config = json.loads((Path(folder) / "config.json").read_text())
     length = min(4096, config["max_position_embeddings"])
     llm = LLM(str(folder), enforce_eager=False, max_model_len=length)
-    prompts, counts = work(config["vocab_size"], quick)
+    return llm, SamplingParams, config["vocab_size"]
+
+
+def serve(kind, folder, quick):
+    """Runs of the benchmark in this process. Returns tokens and the median of the seconds."""
+    llm, SamplingParams, vocabulary = start(kind, folder)
+    prompts, counts = work(vocabulary, quick)
     sampling = [SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=n) for n in counts]
     llm.generate(["Benchmark: "], SamplingParams())
     # Upstream warms up no more. Each run has other prompts of the same lengths: nothing is compiled
     # later, and no prefix is found.
     times = []
     for number in range(1 + RUNS):
-        others = [[(token + number) % config["vocab_size"] for token in prompt] for prompt in prompts]
+        others = [[(token + number) % vocabulary for token in prompt] for prompt in prompts]
         warm = [SamplingParams(max_tokens=4, ignore_eos=True)] * len(prompts)
         begin = time.perf_counter()
         outputs = llm.generate(others, sampling if number else warm, use_tqdm=False)
@@ -82,13 +88,61 @@ def serve(kind, folder, quick):
     return sum(counts), statistics.median(times[1:])
 
 
-def run(kind, folder, report, options):
-    """Runs a benchmark in a process of its own. Returns tokens and seconds."""
+def chats(vocabulary, quick, seed, shared):
+    """Prompts that begin with the same tokens and go on with their own, or have all tokens of their own."""
+    count, system, own = (8, 512, 24) if quick else (256, 1024, 128)
+    draw = random.Random(seed)
+
+    def tokens(number):
+        return [draw.randrange(min(10000, vocabulary - 1)) for _ in range(number)]
+
+    beginning = tokens(system)
+    return [(beginning if shared else tokens(system)) + tokens(own) for _ in range(count)]
+
+
+def serve_chats(kind, folder, quick):
+    """Chats in this process, in turn apart and with one system prompt, which is new in each run.
+
+    Returns new tokens of a run, the median of the seconds of both, and of the tokens that kvarena was
+    asked for, the part that was cached.
+    """
+    llm, SamplingParams, vocabulary = start(kind, folder)
+    new_tokens = 8 if quick else 64
+    sampling = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=new_tokens)
+    pool = getattr(llm.scheduler.block_manager, "pool", None)
+    times = {False: [], True: []}
+    asked = cached = 0
+    for number in range(2 * (1 + RUNS)):  # the first of both compiles
+        shared = number % 2 == 1
+        prompts = chats(vocabulary, quick, number, shared)
+        before = pool.prefix_stats() if pool else None
+        begin = time.perf_counter()
+        outputs = llm.generate(prompts, [sampling] * len(prompts), use_tqdm=False)
+        times[shared].append(time.perf_counter() - begin)
+        if any(len(output["token_ids"]) != new_tokens for output in outputs):
+            raise RuntimeError("not all new tokens came back")
+        if pool and shared:
+            after = pool.prefix_stats()
+            asked += after.query_tokens - before.query_tokens
+            cached += after.hit_tokens - before.hit_tokens
+    return {
+        "tokens": len(prompts) * new_tokens,
+        "apart_s": statistics.median(times[False][1:]),
+        "shared_s": statistics.median(times[True][1:]),
+        "cached_share": cached / asked if asked else None,
+    }
+
+
+LOADS = {"bench": serve, "chats": serve_chats}
+
+
+def run(kind, folder, report, options, load="bench"):
+    """Runs a load in a process of its own. Returns what it measured."""
     path = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     if kind == "stock" and options.flash_attn_module:
         path.insert(0, options.flash_attn_module)
     target = Path(folder) / f"{kind}.json"
-    command = [sys.executable, __file__, kind, folder, str(target), str(int(options.quick))]
+    command = [sys.executable, __file__, kind, folder, str(target), str(int(options.quick)), load]
     with open(Path(folder) / f"{kind}.log", "w+") as log:
         done = subprocess.run(
             command,
@@ -119,14 +173,20 @@ def reason_to_skip(kind, options):
     return None
 
 
-def measure(report, options):
+def kinds_to_serve(report, options, case="{}"):
+    """Those that can run here; says why the others cannot."""
     kinds = []
     for kind in SERVED:
         reason = reason_to_skip(kind, options)
         if reason:
-            report.skip(reason, kind)
+            report.skip(reason, case.format(kind))
         else:
             kinds.append(kind)
+    return kinds
+
+
+def measure(report, options):
+    kinds = kinds_to_serve(report, options)
     if not kinds:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -149,5 +209,5 @@ def measure(report, options):
 
 
 if __name__ == "__main__":
-    found = serve(sys.argv[1], sys.argv[2], sys.argv[4] == "1")
+    found = LOADS[sys.argv[5]](sys.argv[1], sys.argv[2], sys.argv[4] == "1")
     Path(sys.argv[3]).write_text(json.dumps(found))

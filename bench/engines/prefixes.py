@@ -1,9 +1,15 @@
-"""Chats of one system prompt on kvarena: new tokens a second, with shared prefixes and without."""
+"""Chats of one system prompt: new tokens a second, with shared prefixes and without.
+
+transformers' batching shares them on kvarena alone, nano-vllm stock and on kvarena.
+"""
 
 import statistics
+import subprocess
+import tempfile
 
 import batching
 import models
+import nano
 import transformers
 
 import kvarena.transformers as ours
@@ -66,11 +72,48 @@ def measure_with(report, case, model, chats, before=None):
     return rate, tokens
 
 
+def measure_nano(report, options):
+    case = "nano-vllm {}"
+    kinds = nano.kinds_to_serve(report, options, case)
+    if not kinds:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        nano.save_model(folder, options.device, options.quick)
+        for kind in kinds:
+            try:
+                found = nano.run(kind, folder, report, options, "chats")
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                note = str(error).split("\n")[0][-200:]
+                report.row(case.format(kind), result="failed", note=note)
+                continue
+            for name, seconds in (
+                ("each for itself", found["apart_s"]),
+                ("shared prefixes", found["shared_s"]),
+            ):
+                shares = name == "shared prefixes"
+                report.row(
+                    f"{case.format(kind)} {name}",
+                    tokens_a_second=found["tokens"] / seconds,
+                    median_s=seconds,
+                    runs=nano.RUNS,
+                    cached_share=found["cached_share"] if shares else 0.0,
+                    ratio=found["apart_s"] / seconds if shares else None,
+                    result="ok",
+                )
+
+
 def measure(report, options):
+    for name, config in list(models.configs(options).items())[:1]:
+        measure_batching(report, options, name, config)
+        models.release()
+    if not options.model or any(part in "nano-vllm" for part in options.model):
+        measure_nano(report, options)
+
+
+def measure_batching(report, options, name, config):
     if not transformers.__version__.startswith("5.23."):
         report.skip(f"transformers is {transformers.__version__}, and not 5.23")
         return
-    name, config = next(iter(models.configs(options).items()))
     chats = Chats(config, options.quick)
     model = models.build(config, options.device)
     before = measure_with(report, f"{name} each for itself", model, chats)

@@ -57,8 +57,9 @@
 /// Makes a declaration visible to users of the shared library.
 #define KVARENA_API __attribute__((visibility("default")))
 
-/// The number of this header's interface. It rises with each addition.
-#define KVARENA_ABI 1
+/// The number of this header's interface. It rises by one in each change that adds to the header: a
+/// program asks kvarena_abi() whether the library has what its header has.
+#define KVARENA_ABI 3
 
 /// CUDA's legacy default stream (cudaStreamLegacy), as an integer: `(void*)KVARENA_STREAM_LEGACY`.
 #define KVARENA_STREAM_LEGACY 0x1
@@ -179,7 +180,7 @@ typedef enum kvarena_dtype {
   KVARENA_F32 = 2,        ///< IEEE single
   KVARENA_FP8_E4M3 = 3,   ///< layouts on CUDA only
   KVARENA_INT8 = 4,       ///< layouts only
-  KVARENA_LATENT_FP8 = 5  ///< groups on CUDA only: latents of 576 elements in 656 bytes
+  KVARENA_LATENT_FP8 = 5  ///< groups and kernels on CUDA only: latents of 576 elements, 656 bytes
 } kvarena_dtype;
 
 /// The order of elements inside one head's tile of a block.
@@ -537,7 +538,8 @@ KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, vo
 
 /// One mutating call of a block manager, with its outcome. A call that failed has changed nothing.
 /// With the log, a second manager with the same options can be brought to the same state, and ranks
-/// can compare their histories.
+/// can compare their histories. A call that allocates for many has an entry for each demand; in a
+/// pool with groups a replay must make one call of them (left_in_call).
 typedef struct kvarena_operation {
   uint64_t struct_size;   ///< of the library's struct
   uint64_t holder;        ///< argument, or result of register_holder
@@ -550,6 +552,9 @@ typedef struct kvarena_operation {
   int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content;
                           ///< set_retention: the priority
   int32_t reserved;       ///< 0
+  int32_t group;          ///< of allocate: whose blocks; 0 in a pool without groups
+  int32_t left_in_call;   ///< of allocate in a pool with groups: entries of the same call that
+                          ///< follow this one
 } kvarena_operation;
 
 /// Receives each mutating call after it has ended, on the thread that made it.
@@ -830,12 +835,12 @@ typedef struct kvarena_group_blocks {
 } kvarena_group_blocks;
 
 /// In a cache with groups: creates a sequence of `length_tokens` tokens from blocks that somebody
-/// holds, and takes a reference on each. In each part of the pool they end with the last token and
-/// begin with the oldest that a later token reads; those of an encoder may be left out. Returns
-/// invalid_argument (num_groups, block_index, num_blocks, span_size; the option groups for a block
-/// of another part; with a prefix cache the options salt, extra_keys and first_token for a block
-/// that belongs to another salt or to other extra keys), stale_handle (block), or exhausted
-/// (sequence, table_page). O(blocks).
+/// holds, and takes a reference on each. The entries of `parts` have parts[0].struct_size bytes
+/// each. In each part of the pool the blocks end with the last token and begin with the oldest that
+/// a later token reads; those of an encoder may be left out. Returns invalid_argument (num_groups,
+/// block_index, num_blocks, span_size; the option groups for a block of another part; with a prefix
+/// cache the options salt, extra_keys and first_token for a block that belongs to another salt or
+/// to other extra keys), stale_handle (block), or exhausted (sequence, table_page). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length_tokens,
                                                         const kvarena_group_blocks* parts,
                                                         size_t num_parts,
@@ -984,7 +989,7 @@ typedef struct kvarena_prefix_stats {
   int64_t published;       ///< of these, those that can be found
   uint64_t registrations;  ///< blocks ever known
   uint64_t removals;       ///< blocks that ceased to be known
-  uint64_t queries;        ///< sequences created with tokens, and calls of kvarena_sequence_adopt
+  uint64_t queries;        ///< sequences created with tokens, and calls of the functions adopt
   uint64_t query_tokens;   ///< tokens of these
   uint64_t hits;           ///< queries of which at least a block was covered
   uint64_t hit_blocks;     ///< blocks covered
@@ -1203,7 +1208,8 @@ typedef struct kvarena_recorded_step {
   uint64_t struct_size;     ///< sizeof(kvarena_recorded_step)
   int32_t num_rows;         ///< sequences at most, 1 .. max_batch_rows
   int32_t tokens_per_row;   ///< new tokens of each, 1 .. max_decode_tokens; 0: 1
-  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks
+  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks;
+                            ///< not read in a cache with groups
   int32_t reserved;         ///< 0
 } kvarena_recorded_step;
 
@@ -1256,6 +1262,10 @@ typedef struct kvarena_write_cross_args {
   int64_t value_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
   int32_t layer;                     ///< 0-based
   int32_t dtype;                     ///< of key and value: F32, F16 or BF16
+  const float* key_scale;            ///< CUDA, fp8 K: as in kvarena_write_args
+  const float* value_scale;          ///< CUDA, fp8 V: as key_scale
+  int32_t scale_per_head;            ///< 1: one scale for each head
+  int32_t reserved;                  ///< 0
 } kvarena_write_cross_args;
 
 /// Keys of a sparse-attention index of the step's new tokens for one layer.
@@ -1469,7 +1479,8 @@ typedef struct kvarena_salt_share {
   int64_t blocks;  ///< evictable
 } kvarena_salt_share;
 
-/// Why a request fits or does not fit.
+/// Why a request fits or does not fit. With groups, figures are pages: all but the counts by state
+/// and `num_blocks`, which are blocks of all groups, and references of holders.
 typedef struct kvarena_explanation {
   uint64_t struct_size;                                ///< sizeof(kvarena_explanation)
   int64_t requested;                                   ///< blocks asked for
@@ -1646,7 +1657,7 @@ KVARENA_API kvarena_status kvarena_cache_state_view(kvarena_cache* cache, int32_
 KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
                                                kvarena_plane* plane);
 /// Writes what the cache was made from, with every default filled in: the pool's blocks, the tile
-/// order, the limits. `name`, `log` and `groups` are NULL there.
+/// order, the limits. Pointers and functions are NULL there, and the key of the hash is 0.
 KVARENA_API kvarena_status kvarena_cache_ask(kvarena_cache* cache, kvarena_cache_options* options);
 /// Proves the accounts and the tables. Returns invariant_violated. O(blocks + entries).
 KVARENA_API kvarena_status kvarena_cache_check(kvarena_cache* cache);
@@ -1666,11 +1677,13 @@ typedef struct kvarena_pool_plan {
 } kvarena_pool_plan;
 
 /// Computes the blocks that a pool gets. Only the layout and the size of `options` matter. Returns
-/// invalid_argument with the option, or insufficient_vram.
+/// invalid_argument with the option, unsupported (groups) for options with groups, or
+/// insufficient_vram.
 KVARENA_API kvarena_status kvarena_layout_plan(const kvarena_cache_options* options,
                                                int64_t free_bytes, kvarena_pool_plan* plan);
 /// Writes K or V of one layer of a pool of `num_blocks` blocks at `base`. KVARENA_TILE_BEST is rows
-/// here. The memory is not read. Returns invalid_argument with the option, or (layer).
+/// here. The memory is not read. Returns what kvarena_layout_plan returns for the options, or
+/// invalid_argument (layer).
 KVARENA_API kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* base,
                                                 int64_t num_blocks, int32_t layer, int32_t kind,
                                                 kvarena_plane* plane);
@@ -1692,6 +1705,16 @@ typedef struct kvarena_pool_options {
   void* log_user;                  ///< its first argument
   int32_t eviction;                ///< kvarena_eviction of published blocks that nobody holds
   int32_t reserved;                ///< 0
+  int32_t prefix_cache;            ///< 1: kvarena_pool_adopt finds blocks by their tokens
+  int32_t block_size_tokens;       ///< with a prefix cache: 1 .. 65536; 0: 16
+  int32_t prefix_duplicates;       ///< kvarena_duplicates, without share
+  int32_t prefix_extra_keys;       ///< extra keys that a sequence may have, 0 .. 31
+  int64_t prefix_history;          ///< as in kvarena_cache_options
+  uint64_t prefix_key_low;         ///< the same
+  uint64_t prefix_key_high;        ///< the same
+  int64_t prefix_ghost_blocks;     ///< the same
+  kvarena_prefix_event_function prefix_events;  ///< the same; costs 8 bytes a block
+  void* prefix_events_user;                     ///< its first argument
 } kvarena_pool_options;
 
 /// The facts about a holder.
@@ -1733,8 +1756,7 @@ KVARENA_API kvarena_status kvarena_pool_holder(kvarena_pool* pool, kvarena_holde
 /// Writes the holders, as kvarena_cache_holders does.
 KVARENA_API kvarena_status kvarena_pool_holders(kvarena_pool* pool, kvarena_holder_report* reports,
                                                 size_t room, size_t* count);
-/// Promises `blocks` available blocks to a holder, in place of its earlier promise; with groups
-/// pages, and from then on nobody takes single blocks of the pages that it turns. The default
+/// Promises `blocks` available blocks to a holder, in place of its earlier promise. The default
 /// urgency is admission. Returns exhausted (reservation), not_found or invalid_argument.
 KVARENA_API kvarena_status kvarena_pool_reserve(kvarena_pool* pool, kvarena_holder holder,
                                                 int64_t blocks, int32_t urgency);
@@ -1814,8 +1836,73 @@ KVARENA_API kvarena_status kvarena_pool_explain_text(kvarena_pool* pool,
                                                      const kvarena_status* refused, int64_t blocks,
                                                      int32_t urgency, char* out, size_t size,
                                                      size_t* length);
-/// Proves the accounts. Returns invariant_violated. O(num_blocks).
+/// Proves the accounts, and the prefix cache. Returns invariant_violated. O(num_blocks).
 KVARENA_API kvarena_status kvarena_pool_check(kvarena_pool* pool);
+
+// Cached prefixes of a pool, with prefix_cache in its options; else these calls return
+// failed_precondition. Full blocks are registered behind a position, which the engine keeps for
+// each sequence, and found by others once they are published. The pool sees which blocks are
+// evicted, and which are freed before they were published. With a prefix cache
+// kvarena_pool_set_content refuses published: failed_precondition.
+// docs/howto/share-prefixes.md has a guide.
+
+/// A place in a prefix. A plain value: a fork copies it.
+typedef struct kvarena_prefix_position {
+  uint64_t struct_size;  ///< sizeof(kvarena_prefix_position)
+  int32_t blocks;        ///< registered blocks before it
+  int32_t reserved;      ///< 0
+  uint64_t state[8];     ///< for the library
+} kvarena_prefix_position;
+
+/// Writes the position before the first block of a sequence of this salt.
+KVARENA_API kvarena_status kvarena_pool_begin_prefix(kvarena_pool* pool, uint64_t salt,
+                                                     kvarena_prefix_position* position);
+/// Finds the longest cached prefix of the prompt's tokens, under its salt and extra keys; the
+/// prompt's other members are not read. Writes the first `room` blocks of it. Changes nothing.
+/// Returns what kvarena_prefix_match returns. O(blocks).
+KVARENA_API kvarena_status kvarena_pool_match(kvarena_pool* pool,
+                                              const kvarena_sequence_options* prompt,
+                                              int32_t* blocks, uint32_t* generations, size_t room,
+                                              kvarena_prefix* prefix);
+/// Does the same, takes a reference on each block for `holder`, and writes the position behind
+/// them. (num_tokens - 1) / block_size entries are enough room. Returns what kvarena_pool_match
+/// returns, invalid_argument (span_size) for too little room, failed_precondition (content) with
+/// the duplicates rule wait, not_found (holder), or exhausted (block).
+KVARENA_API kvarena_status kvarena_pool_adopt(kvarena_pool* pool, kvarena_holder holder,
+                                              const kvarena_sequence_options* prompt,
+                                              int32_t* blocks, uint32_t* generations, size_t room,
+                                              kvarena_prefix* prefix,
+                                              kvarena_prefix_position* position);
+/// Registers `count` blocks behind a position, and moves it behind them. The prompt's tokens fill
+/// these blocks; its extra keys are those of the whole sequence; its other members are not read. A
+/// block whose equal is registered is not registered itself: the position goes on behind that one.
+/// `registered` (may be NULL) gets the number of the others. Returns not_found (sequence) for a
+/// position of another pool, stale_handle (block) for one behind a block that is not registered any
+/// more (begin anew, with all blocks), not_found, stale_handle or duplicate_argument (block),
+/// failed_precondition (block) for one that nobody holds or that has another content, or
+/// invalid_argument (num_tokens, span_size, or the option). O(blocks).
+KVARENA_API kvarena_status kvarena_pool_register(kvarena_pool* pool,
+                                                 kvarena_prefix_position* position,
+                                                 const kvarena_sequence_options* prompt,
+                                                 const int32_t* blocks, const uint32_t* generations,
+                                                 size_t count, size_t* registered);
+/// Says that blocks have been written, or will be in the order of the home stream: those that are
+/// registered are found from now on. Passes over others. `published` (may be NULL) gets the number.
+/// Returns not_found or stale_handle (block).
+KVARENA_API kvarena_status kvarena_pool_publish(kvarena_pool* pool, const int32_t* blocks,
+                                                const uint32_t* generations, size_t count,
+                                                size_t* published);
+/// Forgets blocks, and all behind them, also those of others: they are about to be rewritten, or
+/// were not written after all. Returns not_found (block).
+KVARENA_API kvarena_status kvarena_pool_forget(kvarena_pool* pool, const int32_t* blocks,
+                                               size_t count);
+/// Forgets all blocks of a salt. O(num_blocks).
+KVARENA_API kvarena_status kvarena_pool_forget_salt(kvarena_pool* pool, uint64_t salt);
+/// Forgets all blocks. O(num_blocks).
+KVARENA_API kvarena_status kvarena_pool_forget_all(kvarena_pool* pool);
+/// Reads the figures, and how the prefix cache is used. Either pointer may be NULL.
+KVARENA_API kvarena_status kvarena_pool_ask_prefix(kvarena_pool* pool, kvarena_prefix_stats* stats,
+                                                   kvarena_prefix_use* use);
 
 // ---- engines with block tables of their own: kernels --------------------------------------------
 // The handle owns the workspaces of one shape on one device. On CUDA, calls queue work on `stream`

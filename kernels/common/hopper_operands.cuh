@@ -92,30 +92,33 @@ __device__ __forceinline__ void load_query_row(QueryRegisters<D>& q, int h, cons
 /// power.
 template <int D>
 __device__ __forceinline__ float narrow_query_row(QueryRegisters<D>& q, int h) {
-  static_assert(D % 32 == 0);
   const auto low = [](std::uint32_t pair) { return __uint_as_float(pair << 16); };
   const auto high = [](std::uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000U); };
-  float largest = 0.0F;
+  // Calls `change` with each word of the row.
+  const auto each_word = [&](auto&& change) {
 #pragma unroll
-  for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
+    for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      largest = fmaxf(largest, fmaxf(fabsf(low(q[i][j])), fabsf(high(q[i][j]))));
+      for (int j = 0; j < 4; ++j) change(q[i][j]);
     }
-  }
+    if constexpr (D % 32 != 0) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) change(q[D / 16 - 1][2 * h + e]);
+    }
+  };
+  float largest = 0.0F;
+  each_word([&](std::uint32_t word) {
+    largest = fmaxf(largest, fmaxf(fabsf(low(word)), fabsf(high(word))));
+  });
   largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
   // The largest power of two that is not above it, limited to values whose inverse is a normal
   // number.
   const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
   const float inverse = __uint_as_float((254U - exponent) << 23);
-#pragma unroll
-  for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      q[i][j] = pack_pair<__half>(low(q[i][j]) * inverse, high(q[i][j]) * inverse);
-    }
-  }
+  each_word([&](std::uint32_t& word) {
+    word = pack_pair<__half>(low(word) * inverse, high(word) * inverse);
+  });
   return __uint_as_float(exponent << 23);
 }
 

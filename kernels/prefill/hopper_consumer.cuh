@@ -61,9 +61,9 @@ struct Consumer {
     return scales == nullptr ? 1.0F : __ldg(scales + (p.attention.scales.per_head ? head : 0));
   }
 
-  /// Makes the loaded Q operands, and finds the scales of its rows. K and V of fp8 are multiplied
-  /// in f16.
-  __device__ __forceinline__ void prepare_query(int head) {
+  /// Rounds the loaded Q to the type of operands, and finds the scales of its rows. K and V of fp8
+  /// are multiplied in f16.
+  __device__ __forceinline__ void narrow_query(int head) {
     if constexpr (Tile::kIsFp8) {
       const float base = (Tile::kHasCap ? launch.cap_slope : launch.scale_log2) *
                          stored_scale(p.attention.scales.key, head);
@@ -73,7 +73,6 @@ struct Consumer {
         if constexpr (std::is_same_v<T, __nv_bfloat16>) scale[h] *= narrow_query_row<D>(q, h);
       }
     }
-    transpose_query<D>(q, t);
   }
 
   /// Starts the loads of an item's Q. An item that is the end has no rows: zeros.
@@ -92,6 +91,7 @@ struct Consumer {
   template <class AnyItem>
   __device__ __forceinline__ void stage_query(const AnyItem& item) {
     load_query(item);
+    narrow_query(item.head);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -143,8 +143,10 @@ struct Consumer {
       const int at = Tile::kPiece == kPieceBytes ? (step >> 1) * 512 + (step & 1) * 32 : step * 256;
       const std::uint64_t key = operand_at<Tile::kGroupBytes, Tile::kSwizzle>(base, at);
       if constexpr (Tile::kHasSharedQuery) {
+        // The compiler does not know that the index is the same in all lanes, and would keep each
+        // step's descriptor in registers.
         const std::uint32_t query = operand_base(shared_address(shared.query), 16) +
-                                    index * (Tile::kGroupRows * D * 2 >> 4);
+                                    same_in_warp(index) * (Tile::kGroupRows * D * 2 >> 4);
         Wgmma<Math, N>::ss(s, operand_at<Tile::kGroupBytes, Tile::kSwizzle>(query, at), key,
                            step > 0);
       } else {
@@ -160,10 +162,16 @@ struct Consumer {
     const std::uint32_t base = operand_base(shared_address(shared.values[0]), 8 * Tile::kPiece) +
                                stage * (Tile::kStageBytes >> 4);
     fence_products();
+    constexpr int kDims = Tile::kValueDims;
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      Wgmma<Math, D>::rs_mn(
-          o, weights[b], operand_at<Tile::kGroupBytes, Tile::kSwizzle>(base, b * Tile::kTileBytes));
+    for (int part = 0; part < D / kDims; ++part) {
+      auto& outputs = reinterpret_cast<float(&)[kDims / 2]>(o[part * (kDims / 2)]);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const int at = b * Tile::kTileBytes + part * kDims * kAtomTokens * 2;
+        Wgmma<Math, kDims>::rs_mn(outputs, weights[b],
+                                  operand_at<Tile::kGroupBytes, Tile::kSwizzle>(base, at));
+      }
     }
     commit_products();
   }
@@ -219,9 +227,47 @@ struct Consumer {
     round_weights();
   }
 
+  /// Multiplies outputs so far by what is kept of them after a tile.
+  __device__ __forceinline__ void shrink_outputs() {
+    if (__any_sync(~0U, softmax.keep[0] != 1.0F || softmax.keep[1] != 1.0F)) {
+#pragma unroll
+      for (int i = 0; i < D / 2; ++i) o[i] *= softmax.keep[(i >> 1) & 1];
+    }
+  }
+
+  /// Values of the tile before, then keys of a tile.
+  template <bool kIsMasked>
+  __device__ __forceinline__ void multiply_apart(int tile) {
+    const RingPlace<kStages> value(values++);
+    wait(&shared.values_full[value.stage], value.parity);
+    fence_registers(o);
+    multiply_values(value.stage);
+    wait_products<0>();
+    fence_registers(o);
+    release(&shared.values_empty[value.stage]);
+    const RingPlace<kStages> key(keys++);
+    wait(&shared.keys_full[key.stage], key.parity);
+    fence_products();
+    fence_registers(s);
+    multiply_keys(key.stage);
+    commit_products();
+    wait_products<0>();
+    fence_registers(s);
+    release(&shared.keys_empty[key.stage]);
+    cap();
+    // Again, so that it takes no register in between.
+    if constexpr (kIsMasked) find_seen(shared.kept[index * 4 + warp]);
+    with_scale([&](const float(&of_rows)[2]) {
+      weigh_tile<Math, kIsMasked, Tile::kHasWindow>(s, softmax, of_rows, tile * N + 2 * t);
+    });
+    round_weights();
+    shrink_outputs();
+  }
+
   /// Keys of a tile and values of the tile before.
   template <bool kIsMasked>
   __device__ __forceinline__ void multiply_next(int tile) {
+    if constexpr (!Tile::kOverlapsTiles) return multiply_apart<kIsMasked>(tile);
     const RingPlace<kStages> key(keys);
     const RingPlace<kStages> value(values);
     wait(&shared.keys_full[key.stage], key.parity);
@@ -248,10 +294,7 @@ struct Consumer {
     fence_registers(o);
     release(&shared.values_empty[value.stage]);
     round_weights();
-    if (__any_sync(~0U, softmax.keep[0] != 1.0F || softmax.keep[1] != 1.0F)) {
-#pragma unroll
-      for (int i = 0; i < D / 2; ++i) o[i] *= softmax.keep[(i >> 1) & 1];
-    }
+    shrink_outputs();
   }
 
   /// Values of an item's last tile. The next item's Q is on its way meanwhile.
@@ -321,14 +364,20 @@ struct Consumer {
     }
   }
 
-  /// Sets up the state of an item, and keeps what its end needs.
-  __device__ __forceinline__ void begin(const Item& item) {
+  /// Finds the tokens that the rows of an item see.
+  template <class AnyItem>
+  __device__ __forceinline__ void find_seen(const AnyItem& item) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       softmax.end[h] = visible_end(item, launch, row_of(item) + 8 * h);
       const int window = p.attention.window_tokens;
       softmax.begin[h] = Tile::kHasWindow && window > 0 ? softmax.end[h] - window : 0;
     }
+  }
+
+  /// Sets up the state of an item, and keeps what its end needs.
+  __device__ __forceinline__ void begin(const Item& item) {
+    find_seen(item);
     if (g == 0 && t == 0) {
       shared.kept[index * 4 + warp] = {
           item.table, item.rows_tile, item.head, item.q_begin,
@@ -367,7 +416,8 @@ struct Consumer {
       if constexpr (Tile::kHasSharedQuery) {
         stage_query(shared.kept[index * 4 + warp]);
       } else {
-        prepare_query(head);
+        narrow_query(head);
+        transpose_query<D>(q, t);
       }
       multiply_first(end_tile - 1);
       int i = 1;

@@ -11,6 +11,62 @@
 
 namespace kvarena::kernels::prefill {
 
+/// The 16-byte pieces of a 16-token tile of fp8 as a warp has them, in loads of a piece a lane.
+/// Where a token has whole pieces of 64 bytes, a load is an atom (tile_order.hpp), and becomes two
+/// of f16. With pieces of 32 bytes it is two atoms, of which each becomes one. Plain rows have two
+/// chunks of 16 bytes of each of the 16 tokens in a load; a chunk becomes an atom of pieces of 32
+/// bytes. Stores of no quarter of a warp meet in a bank.
+template <int D>
+struct PieceOrder {
+  static constexpr bool kIsRows = D % kSmallPiece != 0;
+  static constexpr bool kIsSmall = !kIsRows && D % kPieceBytes != 0;
+  static constexpr int kLoads = (kTileTokens * D + 511) / 512;  ///< of a 16-token tile
+  static constexpr int kFromStep = kIsRows ? 2 * kChunkBytes : 512;  ///< bytes between loads
+  static constexpr int kToStep = kIsRows ? 512 : 1024;  ///< bytes between loads, of f16
+  static_assert(!kIsRows || D % kSmallPiece == kChunkBytes);
+
+  int lane;
+  int from;  ///< bytes to this lane's piece of load 0
+  int to;    ///< bytes to the first 16 of the two that it becomes, of f16. The second is at ^ 16
+
+  __device__ __forceinline__ explicit PieceOrder(int lane) : lane(lane) {
+    const int half = lane >> 4;
+    if constexpr (kIsRows) {
+      from = token() * D + half * kChunkBytes;
+      to = (token() >> 3) * kAtomTokens * D * 2 + half * 256 + (token() & 7) * kSmallPiece +
+           ((token() >> 2 & 1) << 4);
+    } else if constexpr (kIsSmall) {
+      const int chunk = (lane & 1) ^ (token() >> 2);
+      from = lane * kChunkBytes;
+      to = half * 512 + token() * kPieceBytes + (((2 * chunk) ^ (token() >> 1)) << 4);
+    } else {
+      const int chunk = (lane & 1) + 2 * ((lane >> 2 & 1) ^ (lane >> 3 & 1));
+      const int exchange = token() >> 1;
+      from = token() * kPieceBytes + ((chunk ^ exchange) << 4);
+      to = (chunk >> 1) * 512 + token() * kPieceBytes + (((2 * chunk & 3) ^ exchange) << 4);
+    }
+  }
+
+  /// Returns this lane's token of load 0.
+  __device__ __forceinline__ int token() const {
+    if constexpr (kIsRows) return lane & 15;
+    if constexpr (kIsSmall) return lane >> 1 & 7;
+    return (lane >> 4) * 4 + (lane >> 1 & 3);
+  }
+  /// Returns whether this lane's token of load i is in the second eight.
+  __device__ __forceinline__ bool is_second(int i) const {
+    constexpr int kAtoms = kIsSmall ? D / kSmallPiece : D / kPieceBytes;  // of eight tokens
+    if constexpr (kIsRows) return false;
+    if constexpr (!kIsSmall) return i >= kAtoms;
+    if (2 * i >= kAtoms) return true;
+    return 2 * i + 1 >= kAtoms && lane >= 16;
+  }
+  /// Returns whether this lane has a piece in load i.
+  __device__ __forceinline__ bool has(int i) const {
+    return !kIsRows || 2 * i + 1 < D / kChunkBytes || lane < 16;
+  }
+};
+
 /// The state of a thread. Warp `warp` has 16-token tiles warp, warp + kWarps, ... of each tile. Its
 /// loads for a stage are under way while it waits for the stage.
 template <class Tile>
@@ -19,42 +75,22 @@ struct Converter {
   static constexpr int kBlocks = Tile::kBlocks;
   static constexpr int kStages = Tile::kStages;
   static constexpr int kWarps = Tile::kConverterWarps;
+  using Order = PieceOrder<D>;
+  static constexpr int kLoads = Order::kLoads;
   static constexpr int kMine = (kBlocks + kWarps - 1) / kWarps;  ///< 16-token tiles of a warp
-  static constexpr int kAtomBytes = kAtomTokens * kPieceBytes;   ///< of eight tokens and 64 dims
-  static constexpr int kBytes = kTileTokens * D;                 ///< of a 16-token tile
-  static constexpr int kAtoms = kBytes / kAtomBytes;             ///< of a 16-token tile
-  static_assert(D % kPieceBytes == 0);
+  static constexpr int kBytes = kTileTokens * D;  ///< of a 16-token tile
 
   const PrefillParams& p;
   const HopperLaunch& launch;
   HopperShared<Tile>& shared;
   const int warp;
-  const int lane;
-  const int from_lane;                    ///< bytes of an atom to the 16 that this lane loads
-  const int to_lane;                      ///< bytes of two of f16 to the first 16 that it stores
-  int blocks[kMine] = {};                 ///< table entries of the warp's 16-token tiles
-  std::uint32_t atoms[kMine][kAtoms][4];  ///< what is loaded
+  const Order order;
+  int blocks[kMine] = {};                  ///< table entries of the warp's 16-token tiles
+  std::uint32_t pieces[kMine][kLoads][4];  ///< what is loaded
 
   __device__ __forceinline__ Converter(const PrefillParams& p, const HopperLaunch& launch,
                                        HopperShared<Tile>& shared, int warp, int lane)
-      : p(p),
-        launch(launch),
-        shared(shared),
-        warp(warp),
-        lane(lane),
-        from_lane(token_of(lane) * kPieceBytes + ((chunk_of(lane) ^ swizzle_of(lane)) << 4)),
-        to_lane((chunk_of(lane) >> 1) * kAtomBytes + token_of(lane) * kPieceBytes +
-                (((2 * chunk_of(lane) & 3) ^ swizzle_of(lane)) << 4)) {}
-
-  /// Returns the token and the 16 elements that a lane has of an atom: stores of no quarter of the
-  /// warp meet in a bank.
-  static __device__ __forceinline__ int token_of(int lane) {
-    return (lane >> 4 & 1) * 4 + (lane >> 1 & 3);
-  }
-  static __device__ __forceinline__ int chunk_of(int lane) {
-    return (lane & 1) + 2 * ((lane >> 2 & 1) ^ (lane >> 3 & 1));
-  }
-  static __device__ __forceinline__ int swizzle_of(int lane) { return token_of(lane) >> 1 & 3; }
+      : p(p), launch(launch), shared(shared), warp(warp), order(lane) {}
 
   /// Returns whether the warp has an m-th 16-token tile.
   __device__ __forceinline__ bool has(int m) const {
@@ -70,18 +106,19 @@ struct Converter {
       const int in_block =
           tile - launch.tiles_per_block.divide(tile) * launch.tiles_per_block.value;
       // Of values that are not negative, so that no sign takes a register.
-      const auto bytes = static_cast<std::uint32_t>(in_block * kBytes + from_lane);
+      const auto bytes = static_cast<std::uint32_t>(in_block * kBytes + order.from);
       const char* const from = reinterpret_cast<const char*>(plane.base) +
                                static_cast<std::uint32_t>(item.head) * plane.head_stride +
                                static_cast<std::uint32_t>(blocks[m]) * plane.block_stride + bytes;
       // Of the tokens of this lane, the first and the one eight after it.
-      const int token = tile * kTileTokens + from_lane / kPieceBytes;
+      const int token = tile * kTileTokens + order.token();
       const bool is_seen[2] = {
           token >= item.from && token < item.seq_len,
           token + kAtomTokens >= item.from && token + kAtomTokens < item.seq_len};
 #pragma unroll
-      for (int i = 0; i < kAtoms; ++i) {
-        load_piece(atoms[m][i], from + i * kAtomBytes, has(m) && is_seen[i / (D / kPieceBytes)]);
+      for (int i = 0; i < kLoads; ++i) {
+        load_piece(pieces[m][i], from + i * Order::kFromStep,
+                   has(m) && order.has(i) && (order.is_second(i) ? is_seen[1] : is_seen[0]));
       }
     }
   }
@@ -116,22 +153,23 @@ struct Converter {
                  : "memory");
   }
 
-  /// Converts what is loaded. An atom becomes two of f16.
+  /// Converts what is loaded.
   __device__ __forceinline__ void convert(char* stage) const {
-    const std::uint32_t first = shared_address(stage) + warp * Tile::kTileBytes + to_lane;
+    const std::uint32_t first = shared_address(stage) + warp * Tile::kTileBytes + order.to;
     const std::uint32_t second = first ^ kChunkBytes;
 #pragma unroll
     for (int m = 0; m < kMine; ++m) {
       if (!has(m)) continue;
 #pragma unroll
-      for (int i = 0; i < kAtoms; ++i) {
-        const int at = m * kWarps * Tile::kTileBytes + i * (2 * kAtomBytes);
+      for (int i = 0; i < kLoads; ++i) {
+        if (!order.has(i)) continue;
+        const int at = m * kWarps * Tile::kTileBytes + i * Order::kToStep;
         std::uint32_t words[4];
-        convert_word(atoms[m][i][0], words[0], words[1]);
-        convert_word(atoms[m][i][1], words[2], words[3]);
+        convert_word(pieces[m][i][0], words[0], words[1]);
+        convert_word(pieces[m][i][1], words[2], words[3]);
         store_shared(first + at, words);
-        convert_word(atoms[m][i][2], words[0], words[1]);
-        convert_word(atoms[m][i][3], words[2], words[3]);
+        convert_word(pieces[m][i][2], words[0], words[1]);
+        convert_word(pieces[m][i][3], words[2], words[3]);
         store_shared(second + at, words);
       }
     }
@@ -144,7 +182,7 @@ struct Converter {
     convert(stage);
     fence_async_proxy();
     __syncwarp();
-    if (lane == 0) arrive(full);
+    if (order.lane == 0) arrive(full);
   }
 
   __device__ __forceinline__ void run() {
@@ -162,7 +200,7 @@ struct Converter {
 #pragma unroll 1
       for (int tile = item.end_tile - 1; tile >= item.first_tile; --tile) {
         const RingPlace<kStages> place(filled++);
-        if (warp == 0 && lane == 0) *static_cast<volatile int*>(&shared.tiles_copied) = filled;
+        if (warp == 0 && order.lane == 0) *static_cast<volatile int*>(&shared.tiles_copied) = filled;
         load(p.attention.kv.key, item, tile);
         fill(shared.keys[place.stage], &shared.keys_empty[place.stage], place.parity,
              &shared.keys_full[place.stage]);
@@ -172,7 +210,8 @@ struct Converter {
              &shared.values_full[place.stage]);
       }
       __syncwarp();
-      if (lane == 0) arrive(&shared.item_empty[slot.stage]);
+      asm volatile("" : "+r"(n));  // the slot is found again: it takes no register in between
+      if (order.lane == 0) arrive(&shared.item_empty[RingPlace<kItemSlots>(n).stage]);
     }
   }
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The instances of the Hopper kernel of prefill.h: a list for each type of K and V, which has a
-/// source file of its own.
+/// The instances of the Hopper kernel of prefill.h: a list for each type of q and out, and of K and
+/// V. A list has a source file of its own; that of fp8 is in two.
 
 #include "kernels/prefill/hopper_launch.h"
 
@@ -30,6 +30,9 @@ struct HopperInstance {
 
 std::span<const HopperInstance> hopper_instances_bf16() noexcept;
 std::span<const HopperInstance> hopper_instances_f16() noexcept;
-std::span<const HopperInstance> hopper_instances_fp8() noexcept;
+std::span<const HopperInstance> hopper_instances_bf16_fp8() noexcept;
+std::span<const HopperInstance> hopper_instances_bf16_fp8_wide() noexcept;
+std::span<const HopperInstance> hopper_instances_f16_fp8() noexcept;
+std::span<const HopperInstance> hopper_instances_f16_fp8_wide() noexcept;
 
 }  // namespace kvarena::kernels

@@ -87,7 +87,8 @@ struct Repair {
     const BlockId entry = p.attention.batch.tables.entries[item.table + block];
     const int at = token - block * p.attention.kv.block_size;
     return reinterpret_cast<const char*>(plane.base) + entry.value * plane.block_stride +
-           item.head * plane.head_stride + chunked_bytes(kTokenBytes, at, byte);
+           item.head * plane.head_stride +
+           (Tile::kReadsRows ? at * kTokenBytes + byte : chunked_bytes(kTokenBytes, at, byte));
   }
 
   /// Looks at V of tokens begin .. end - 1.

@@ -55,6 +55,22 @@ constexpr auto hopper_dims() noexcept {
                     hopper_variants<T, T, 256, 80>()};
 }
 
+/// Returns the rows of head_dims up to 128 for K and V of fp8. `T` is the type of q and out. Where
+/// there are as many converting warps as 16-token tiles, none waits for another.
+template <class T>
+constexpr auto hopper_fp8_dims() noexcept {
+  using S = __nv_fp8_e4m3;
+  return std::array{hopper_variants<T, S, 64, 144>(), hopper_variants<T, S, 80, 112>(),
+                    hopper_variants<T, S, 96, 112>(), hopper_variants<T, S, 128, 112>()};
+}
+
+/// Returns the rows of larger head_dims.
+template <class T>
+constexpr auto hopper_fp8_wide_dims() noexcept {
+  using S = __nv_fp8_e4m3;
+  return std::array{hopper_variants<T, S, 192, 96>(), hopper_variants<T, S, 256, 64>()};
+}
+
 /// Returns the rows of several head_dims in one array.
 template <std::size_t kCount>
 constexpr std::array<HopperInstance, 3 * kCount> join(

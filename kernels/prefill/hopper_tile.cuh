@@ -5,8 +5,8 @@
 /// An item is a tile of packed rows of one KV head; packed row token * group + i is query
 /// head i of the KV head's group for a query token. A thread block has a producer warpgroup, which
 /// copies K and V and gives out items, and two consumer warpgroups, which have half of the tile's
-/// rows each. K and V of fp8 become operands of f16 on the way: three warps of the producer
-/// warpgroup and a fourth warpgroup load and convert them.
+/// rows each. K and V of fp8 become operands of f16 on the way: warps of a fourth warpgroup and of
+/// the producer warpgroup load and convert them.
 
 #include "kernels/common/hopper.cuh"
 #include "kernels/prefill/hopper_launch.h"
@@ -23,6 +23,7 @@ namespace kvarena::kernels::prefill {
 
 inline constexpr int kItemSlots = 4;   ///< items that are given out but not finished
 inline constexpr int kTilesAhead = 4;  ///< an item is taken when this many tiles are left to copy
+inline constexpr int kMostConverters = 7;  ///< warps that may convert K and V
 
 /// The kernel for q and out of type `T`, K and V of type `S` and `D` dims, in tiles of `N` tokens.
 template <class T_, class S_, int D_, int N_, bool kHasWindow_, bool kHasCap_>
@@ -34,14 +35,17 @@ struct HopperTile {
   static constexpr bool kHasWindow = kHasWindow_;
   static constexpr bool kHasCap = kHasCap_;
   static constexpr bool kIsFp8 = std::is_same_v<S, __nv_fp8_e4m3>;
+  /// K and V are plain [block_size, D]: their tokens have no chunked order.
+  static constexpr bool kReadsRows = !has_chunked_order(kIsFp8 ? DType::fp8_e4m3 : DType::bf16, D);
   using Math = std::conditional_t<kIsFp8, __half, T>;  ///< of the operands of products
 
   static constexpr int kRows = kPlanRows;  ///< packed rows of an item
   static constexpr int kGroupRows = kRows / 2;
   static constexpr int kBlocks = N / kTileTokens;  ///< 16-token tiles
-  static constexpr int kStages = D == 192 ? 3 : 2;
-  /// Q of 256 dims does not fit into registers beside the outputs.
-  static constexpr bool kHasSharedQuery = D == 256;
+  static constexpr int kStages = D == 192 && !kIsFp8 ? 3 : 2;
+  /// Q of 256 dims does not fit into registers beside the outputs. Consumers of fp8 have fewer
+  /// registers.
+  static constexpr bool kHasSharedQuery = D == 256 || (D == 192 && kIsFp8);
   /// The consumer warpgroups take turns at the tensor cores.
   static constexpr bool kTakesTurns = D != 256 && !kIsFp8;
 
@@ -52,10 +56,34 @@ struct HopperTile {
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr int kGroupBytes = 8 * D * 2;  ///< of eight tokens or rows of an operand
 
-  static constexpr int kConverterWarps = kIsFp8 ? 7 : 0;
+  /// Warps that convert, at most a 16-token tile each.
+  static constexpr int kConverterWarps =
+      !kIsFp8 ? 0 : kBlocks < kMostConverters ? kBlocks : kMostConverters;
+  /// The fourth warpgroup has all of them, and more registers than the first.
+  static constexpr bool kHasOwnConverters = kConverterWarps == 4;
+  /// A warp asks for Q ahead of its use.
+  static constexpr bool kPrefetchesQuery = kHasSharedQuery;
+  static_assert(!kPrefetchesQuery || kConverterWarps < kMostConverters);
   static constexpr int kThreads = kIsFp8 ? 512 : 384;
-  static constexpr int kProducerRegisters = !kIsFp8 ? 40 : D == 64 ? 64 : 48;
-  static constexpr int kConsumerRegisters = !kIsFp8 ? 232 : D == 64 ? 192 : 208;
+#ifdef XP0
+  static constexpr int kProducerRegisters = XP0;
+  static constexpr int kConverterRegisters = XP3;
+#else
+  static constexpr int kProducerRegisters = !kIsFp8 ? 40 : D == 64 ? 64 : D == 192 ? 56 : 48;
+  static constexpr int kConverterRegisters = kHasOwnConverters ? 64 : kProducerRegisters;
+#endif
+  static constexpr int kConsumerRegisters =
+      !kIsFp8 ? 232 : (512 - kProducerRegisters - kConverterRegisters) / 2 / 8 * 8;
+#ifndef XOVER
+  /// The products of a tile's keys run beside those of the values of the tile before. Their logits
+  /// and weights then need registers at the same time.
+  static constexpr bool kOverlapsTiles = !kIsFp8 || D < 192 || (D == 192 && !kHasCap);
+#else
+  static constexpr bool kOverlapsTiles = XOVER;
+#endif
+  /// Products with V are cut along the dims: no instruction may need more registers than a thread
+  /// has at the start of the kernel.
+  static constexpr int kValueDims = D == 256 && kIsFp8 ? 128 : D;
 };
 
 /// An item. Its tiles of N tokens are first_tile .. end_tile - 1; without tiles it is the end.

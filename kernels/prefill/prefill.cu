@@ -4,9 +4,11 @@
 #include "kernels/common/load_kernel.h"
 #include "kernels/prefill/hopper_instances.h"
 #include "kernels/prefill/prefill.cuh"
+#include "kernels/prefill/prefill_order.h"
 #include "kernels/prefill/prefill_plain.cuh"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace kvarena::kernels {
@@ -66,6 +68,13 @@ const Instance* find_instance(const AttentionParams& a) noexcept {
   return nullptr;
 }
 
+/// The lists of all Hopper kernels.
+std::array<std::span<const HopperInstance>, 6> hopper_lists() noexcept {
+  return {hopper_instances_bf16(),          hopper_instances_f16(),
+          hopper_instances_bf16_fp8(),      hopper_instances_f16_fp8(),
+          hopper_instances_bf16_fp8_wide(), hopper_instances_f16_fp8_wide()};
+}
+
 /// The Hopper kernel that takes these params, or null.
 const HopperInstance* find_hopper_instance(const PrefillParams& p,
                                            const HopperLaunch& launch) noexcept {
@@ -74,18 +83,14 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
   const PlaneView& value = a.kv.value;
   const bool has_room = p.num_sms > 0 && p.counters != nullptr &&
                         (a.batch.num_rows <= kRowsWithoutPlan || p.plan != nullptr);
-  const bool has_order = key.tile_order == TileOrder::chunked &&
-                         value.tile_order == TileOrder::chunked && has_own_chunks(key) &&
-                         has_own_chunks(value) && a.kv.block_size % kTileTokens == 0 &&
-                         a.batch.tables.pages == nullptr;
+  const bool has_order = has_hopper_order(a.kv) && a.batch.tables.pages == nullptr;
   const bool has_pieces = has_vectors(key) && has_vectors(value) && is_aligned(a.q, kChunkBytes) &&
                           is_aligned(a.out, kChunkBytes) &&
                           (a.q_stride() | a.out_stride()) % kChunkBytes == 0;
   const bool has_divisors = is_exact(launch.group, p.total_q * launch.group.value + kPlanRows) &&
                             is_exact(launch.tiles_per_block, kMost / kTileTokens);
-  if (p.compute_capability / 10 != 9 || has_own_scales(a.kv) || !has_room || !has_order ||
-      !has_pieces || !has_divisors || a.out_dtype != a.q_dtype || value.dtype != key.dtype ||
-      value.head_dim != key.head_dim) {
+  if (p.compute_capability / 10 != 9 || !has_room || !has_order ||
+      !has_pieces || !has_divisors || a.out_dtype != a.q_dtype) {
     return nullptr;
   }
   const bool has_cap = a.soft_cap > 0.0F;
@@ -94,8 +99,7 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
   const std::int64_t prompts = p.num_prompts > 0 ? p.num_prompts : a.batch.num_rows;
   const bool is_long = !p.has_fixed_tiles && p.total_q / prompts >= kLongRow;
   const HopperInstance* found = nullptr;
-  for (const auto& list :
-       {hopper_instances_bf16(), hopper_instances_f16(), hopper_instances_fp8()}) {
+  for (const auto& list : hopper_lists()) {
     for (const HopperInstance& instance : list) {
       if (instance.dtype != a.q_dtype || instance.kv_dtype != key.dtype ||
           instance.head_dim != key.head_dim || instance.has_window != has_window ||
@@ -215,8 +219,7 @@ Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept {
     if (instance.kv_dtype != kv_dtype || instance.head_dim != head_dim) continue;
     if (Status s = load_kernels(instance.kernel); !s) return s;
   }
-  for (const auto& list :
-       {hopper_instances_bf16(), hopper_instances_f16(), hopper_instances_fp8()}) {
+  for (const auto& list : hopper_lists()) {
     for (const HopperInstance& instance : list) {
       if (instance.kv_dtype != kv_dtype || instance.head_dim != head_dim) continue;
       if (Status s = load_kernels(instance.kernel); !s) return s;

@@ -17,7 +17,7 @@ template <class Tile>
 __device__ void init_shared(HopperShared<Tile>& shared) {
   constexpr int kConsumerWarps = 8;
   constexpr int kWriters = Tile::kIsFp8 ? Tile::kConverterWarps : 1;
-  constexpr int kItemReaders = kWriters + kConsumerWarps + (Tile::kHasSharedQuery ? 1 : 0);
+  constexpr int kItemReaders = kWriters + kConsumerWarps + (Tile::kPrefetchesQuery ? 1 : 0);
   for (int i = 0; i < Tile::kStages; ++i) {
     init_barrier(&shared.keys_full[i], kWriters);
     init_barrier(&shared.values_full[i], kWriters);
@@ -32,19 +32,27 @@ __device__ void init_shared(HopperShared<Tile>& shared) {
   fence_barrier_init();
 }
 
-/// The warps that are no consumers, counted from 0. Two or three of them work; with fp8 K and V all
-/// do.
+/// A converting warp, counted from 0.
+template <class Tile>
+__device__ __forceinline__ void convert(const PrefillParams& p, const HopperLaunch& launch,
+                                        HopperShared<Tile>& shared, int warp, int lane) {
+  if constexpr (Tile::kIsFp8) Converter<Tile>(p, launch, shared, warp, lane).run();
+}
+
+/// The warps that are no consumers, counted from 0. Warp 3 gives out items. With fp8 K and V the
+/// last of the others convert.
 template <class Tile>
 __device__ __forceinline__ void produce(const PrefillParams& p, const HopperLaunch& launch,
                                         HopperShared<Tile>& shared, int warp, int lane) {
+  constexpr int kPrefetcher = !Tile::kIsFp8 || Tile::kHasOwnConverters ? 1 : 7;
   if (warp == 3) {
     ItemGiver<Tile>{p, launch, shared, lane}.run();
+  } else if (warp == kPrefetcher && Tile::kPrefetchesQuery) {
+    prefetch_queries(p, launch, shared, lane);
   } else if constexpr (Tile::kIsFp8) {
-    Converter<Tile>{p, launch, shared, warp < 3 ? warp : warp - 1, lane}.run();
+    if (!Tile::kHasOwnConverters) convert(p, launch, shared, warp < 3 ? warp : warp - 1, lane);
   } else if (warp == 0) {
     Copier<Tile>{p, launch, shared, lane}.run();
-  } else if (warp == 1 && Tile::kHasSharedQuery) {
-    prefetch_queries(p, launch, shared, lane);
   }
 }
 
@@ -59,15 +67,17 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   __syncthreads();
   wait_for_previous_kernel();
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-  if (warpgroup == 0 || warpgroup == 3) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (Tile::kHasOwnConverters && warpgroup == 3) {
+    give_registers<Tile::kConverterRegisters>();
+    convert(p, launch, shared, warp - 12, lane);
+  } else if (warpgroup == 0 || warpgroup == 3) {
     give_registers<Tile::kProducerRegisters>();
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    produce(p, launch, shared, warp < 4 ? warp : warp - 8, static_cast<int>(threadIdx.x) % 32);
+    produce(p, launch, shared, warp < 4 ? warp : warp - 8, lane);
   } else {
     take_registers<Tile::kConsumerRegisters>();
-    Consumer<Tile> consumer(p, launch, shared, warpgroup - 1,
-                            static_cast<int>(threadIdx.x) / 32 & 3,
-                            static_cast<int>(threadIdx.x) % 32);
+    Consumer<Tile> consumer(p, launch, shared, warpgroup - 1, warp & 3, lane);
     consumer.run();
   }
 #else

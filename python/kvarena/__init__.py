@@ -14,6 +14,7 @@ from kvarena._core import (
     Monitor,
     Pin,
     Pool,
+    PrefixPosition,
     Sequence,
     Step,
     footprint,
@@ -48,6 +49,7 @@ from kvarena._log import on_violation, set_log
 from kvarena._options import CacheOptions, KernelsOptions, LayerGroup, MonitorOptions
 from kvarena._plan import Plan, devices, plan, presets
 from kvarena._records import (
+    Adoption,
     Allocation,
     BlockInfo,
     DeviceBatch,
@@ -79,6 +81,7 @@ from kvarena._paths import include_dir, library_path
 __version__ = _core.version()
 
 __all__ = [
+    "Adoption",
     "Allocation",
     "BlockInfo",
     "Cache",
@@ -122,6 +125,7 @@ __all__ = [
     "Prefix",
     "PrefixEvent",
     "PrefixHistogram",
+    "PrefixPosition",
     "PrefixStats",
     "PrefixUse",
     "ReferenceUnderflow",

@@ -1,6 +1,9 @@
 """What the library answers: named tuples, which pickle and compare by value."""
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kvarena._core import PrefixPosition
 
 
 class SupportsDLPack(Protocol):
@@ -32,7 +35,11 @@ class SaltShare(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Why a request fits or does not fit."""
+    """Why a request fits or does not fit.
+
+    With groups, figures are pages: all but the counts by state and `num_blocks`, which are blocks of
+    all groups, and references of holders.
+    """
 
     requested: int  #: blocks asked for
     usable: int  #: blocks that this request may use
@@ -303,7 +310,7 @@ class BlockInfo(NamedTuple):
     generation: int  #: how often it has been handed out before
     reference_count: int  #: references that are not fenced
     claims: int  #: claims on its bytes; a holder may write in place when it is 1
-    state: str  #: "free", "referenced", "fenced", "evictable" or "offline"
+    state: str  #: "free", "referenced", "fenced", "evictable", "offline", or "absent": its page is not carved into blocks of its group
     content: str  #: "unwritten", "being_written", "published" or "failed"
     priority: int  #: of the retention that is in force; 35: the usual one
     expires_at: int  #: when the retention ends; 0: never
@@ -319,6 +326,8 @@ class Operation(NamedTuple):
     num_blocks: int  #: asked for, or reserved
     flag: int  #: allocate, reserve: 0 growth, 1 admission; set_content: the content
     blocks: tuple[int, ...]  #: arguments, or the result of allocate
+    group: int = 0  #: allocate: whose blocks; 0 in a pool without groups
+    left_in_call: int = 0  #: allocate with groups: entries of the same call that follow this one
 
 
 class Allocation(NamedTuple):
@@ -327,6 +336,15 @@ class Allocation(NamedTuple):
     blocks: list[int]  #: ids
     generations: list[int]  #: of each
     evicted: int  #: the last so many were cached until now: forget what was found in them
+
+
+class Adoption(NamedTuple):
+    """The cached blocks with which a sequence begins, and where it goes on."""
+
+    prefix: Prefix  #: what was found
+    blocks: list[int]  #: ids; the holder has a reference on each
+    generations: list[int]  #: of each
+    position: "PrefixPosition"  #: behind them, for `register`
 
 
 class PoolPlan(NamedTuple):

@@ -28,84 +28,101 @@ from kvarena._torch import device_of
 _ATTENTION = "nanovllm.layers.attention"
 
 
-class BlockManager:
-    """What both forms of nano-vllm's BlockManager do, on the accounts of a kvarena.Cache.
+class Held:
+    """The blocks of a sequence of nano-vllm, and where its prefix goes on."""
 
-    The bytes are nano-vllm's. The cache has the ids, references, cached prefixes and evictions of its blocks,
-    and K and V of one element a token, which nobody reads. Its sequences grow by whole blocks.
-    """
+    def __init__(self, holder: int, found: kvarena.Adoption) -> None:
+        self.holder = holder
+        self.blocks, self.generations = found.blocks, found.generations
+        self.position = found.position
+        self.cached = len(found.blocks)
+
+
+class BlockManager:
+    """What both forms of nano-vllm's BlockManager do, on a kvarena.Pool that finds blocks by their tokens."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
-        self.pool = kvarena.Cache(
-            kvarena.Device("cpu"),
-            kvarena.CacheOptions(
-                name="nano-vllm",
-                num_layers=1,
-                num_kv_heads=1,
-                num_q_heads=1,
-                head_dim=1,
-                block_size=block_size,
-                num_blocks=num_blocks,
-                max_sequences=num_blocks + 1,
-                max_batch_rows=1,
-                max_step_tokens=num_blocks * block_size,
-                num_threads=1,
-                prefix_cache=True,
-            ),
+        self.pool = kvarena.Pool(
+            num_blocks,
+            name="nano-vllm",
+            max_holders=num_blocks + 1,
+            prefix_cache=True,
+            block_size=block_size,
         )
-        self.held: dict[int, kvarena.Sequence] = {}
+        self.held: dict[int, Held] = {}
 
     @property
     def free_block_ids(self) -> range:
         """As many as can be had; nano-vllm asks for their number alone."""
         return range(self.pool.available())
 
-    def begin(self, seq: Any) -> kvarena.Sequence:
+    def begin(self, seq: Any, tokens: list[int]) -> Held:
         """The published blocks with which a sequence begins. One token at least is left to compute."""
-        return self.pool.create_sequence(tokens=seq.token_ids, owner=seq.seq_id)
+        holder = self.pool.open_holder(owner=seq.seq_id, purpose="sequence")
+        try:
+            return Held(holder, self.pool.adopt(holder, tokens))
+        except kvarena.Error:
+            self.pool.close_holder(holder)
+            raise
+
+    def end(self, held: Held) -> None:
+        """Gives all blocks back, the last first: the end of a prefix is evicted first."""
+        self.pool.free(held.holder, held.blocks[::-1], held.generations[::-1])
+        self.pool.close_holder(held.holder)
 
     def cached_blocks(self, seq: Any) -> int:
         """How many blocks a sequence would begin with, or -1 when the others cannot be had."""
-        trial = self.begin(seq)
-        cached = trial.num_blocks
-        fits = self.pool.available() >= seq.num_blocks - cached
-        trial.destroy()
-        return cached if fits else -1
+        trial = self.begin(seq, seq.token_ids)
+        fits = self.pool.available() >= seq.num_blocks - trial.cached
+        self.end(trial)
+        return trial.cached if fits else -1
 
-    def take(self, seq: Any, cached_blocks: int | None = None) -> None:
+    def take(self, seq: Any, most_cached: int | None = None) -> None:
         """Gives a sequence the blocks that it begins with, and new ones for the rest."""
         assert not seq.block_table
-        sequence = self.begin(seq)
-        if cached_blocks is not None and sequence.num_blocks > cached_blocks:
-            sequence.truncate(cached_blocks * self.block_size)
-        cached = sequence.length
+        most = None if most_cached is None else most_cached * self.block_size + 1
+        held = self.begin(seq, seq.token_ids[:most])
         try:
-            self.grow(sequence, seq.num_blocks - sequence.num_blocks)
+            self.grow(held, seq.num_blocks - held.cached)
         except kvarena.Exhausted:
-            sequence.destroy()
+            self.end(held)
             raise
-        self.held[seq.seq_id] = sequence
-        seq.block_table.extend(sequence.blocks)
-        seq.num_cached_tokens = cached
+        self.held[seq.seq_id] = held
+        seq.block_table.extend(held.blocks)
+        seq.num_cached_tokens = held.cached * self.block_size
 
-    def grow(self, sequence: kvarena.Sequence, blocks: int) -> None:
-        with self.pool.step([(sequence, blocks * self.block_size)]):
-            pass
+    def grow(self, held: Held, blocks: int) -> None:
+        taken = self.pool.allocate(held.holder, blocks)
+        held.blocks += taken.blocks
+        held.generations += taken.generations
 
     def publish(self, seq: Any, end: int) -> None:
         """Makes the full blocks before block `end` of a sequence known to others."""
-        sequence = self.held[seq.seq_id]
-        tokens = seq.token_ids[sequence.info().known_tokens : end * self.block_size]
-        if tokens:
-            sequence.register(tokens)
+        held = self.held[seq.seq_id]
+        first = held.position.blocks
+        if end <= first:
+            return
+        try:
+            self.register(held, seq, end)
+        except kvarena.StaleHandle:  # an equal block of another sequence, before these, was evicted
+            held.position, first = self.pool.begin_prefix(), 0
+            self.register(held, seq, end)
+        self.pool.publish(held.blocks[first:end], held.generations[first:end])
+
+    def register(self, held: Held, seq: Any, end: int) -> None:
+        first = held.position.blocks
+        tokens = seq.token_ids[first * self.block_size : end * self.block_size]
+        self.pool.register(
+            held.position, tokens, held.blocks[first:end], held.generations[first:end]
+        )
 
     def deallocate(self, seq: Any) -> None:
-        """Gives all blocks of a sequence back, the last first: the end of a prefix is evicted first."""
-        sequence = self.held.pop(seq.seq_id, None)
-        if sequence is None:  # nano-vllm's own manager does nothing either
+        """Gives all blocks of a sequence back."""
+        held = self.held.pop(seq.seq_id, None)
+        if held is None:  # nano-vllm's own manager does nothing either
             return
-        sequence.destroy()
+        self.end(held)
         seq.num_cached_tokens = 0
         seq.block_table.clear()
 
@@ -115,9 +132,9 @@ class BlockManager:
     def append(self, seq: Any) -> None:
         """Takes a block when the newest token is the first of one."""
         if len(seq) % self.block_size == 1:
-            sequence = self.held[seq.seq_id]
-            self.grow(sequence, 1)
-            seq.block_table.append(sequence.blocks[-1])
+            held = self.held[seq.seq_id]
+            self.grow(held, 1)
+            seq.block_table.append(held.blocks[-1])
 
 
 class ForkBlockManager(BlockManager):

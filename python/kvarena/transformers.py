@@ -55,9 +55,12 @@ class ModelShape:
         text = config.get_text_config(decoder=True)
         self.config = text
         self.num_layers: int = text.num_hidden_layers
-        self.window: int = getattr(text, "sliding_window", None) or 0
+        windows = self.windows_of(text)
+        self.window: int = max(windows)
         self.chunk: int = getattr(text, "attention_chunk_size", None) or 0
-        types = getattr(text, "layer_types", None) or ["sliding_attention"] * self.num_layers
+        types = getattr(text, "layer_types", None) or [
+            "sliding_attention" if window else "full_attention" for window in windows
+        ]
         self.refuse_others(set(types))
         self.kinds: list[str] = [KINDS[name] for name in types]
         if not self.window:
@@ -75,6 +78,22 @@ class ModelShape:
         #: Layers of several kinds share pages, and keep what the model reads.
         self.has_groups = retention == "model" or bool(self.states)
         self.describe_attention()
+
+    def windows_of(self, text: Any) -> list[int]:
+        """The window of each layer; 0: none. Raises ValueError when there are several sizes."""
+        given = getattr(text, "sliding_window", None) or 0
+        if not isinstance(given, (list, tuple)):
+            return [given] * self.num_layers
+        windows = [window or 0 for window in given]
+        sizes = sorted({window for window in windows if window})
+        if len(windows) != self.num_layers or len(sizes) > 1:
+            raise ValueError(
+                f"config: {text.model_type} has sliding windows of several sizes {list(given)}; accepted: "
+                f"one size, or a list of {self.num_layers} with one size and None for layers of full "
+                "attention. A kvarena.Cache takes a group for each size; with transformers use its "
+                "DynamicCache for this model"
+            )
+        return windows
 
     def refuse_others(self, types: set[str]) -> None:
         """Raises ValueError for layers that no cache of kvarena holds."""

@@ -18,37 +18,17 @@ nb::object record_of(const kvarena_prefix_histogram& histogram) {
   return make_record("PrefixHistogram", values);
 }
 
-nb::object record_of(const kvarena_prefix_use& use) {
-  nb::list ghosts;
-  for (std::int64_t i = 0; i < use.num_ghosts && i < KVARENA_MAX_GHOSTS; ++i) {
-    const kvarena_ghost& ghost = use.ghosts[i];
-    nb::dict values;
-    values["policy"] = nb::str(kEvictions[ghost.policy].data());
-    values["half_pools"] = ghost.half_pools;
-    values["hits_ppm"] = ghost.hits_ppm;
-    ghosts.append(make_record("Ghost", values));
-  }
-  nb::dict values;
-  values["lifetime"] = record_of(use.lifetime);
-  values["idle"] = record_of(use.idle);
-  values["reuse_gap"] = record_of(use.reuse_gap);
-  values["ghost_sampled_ppm"] = use.ghost_sampled_ppm;
-  values["ghost_references"] = use.ghost_references;
-  values["ghosts"] = nb::tuple(ghosts);
-  return make_record("PrefixUse", values);
-}
-
 nb::object prefix_use(const Cache& cache) {
   auto use = sized<kvarena_prefix_use>();
   check(kvarena_prefix_ask_use(cache.handle(), &use), cache.witness());
-  return record_of(use);
+  return record_of_prefix_use(use);
 }
 
 nb::object prefix_snapshot(const Cache& cache) {
   auto stats = sized<kvarena_prefix_stats>();
   auto use = sized<kvarena_prefix_use>();
   check(kvarena_prefix_snapshot(cache.handle(), &stats, &use), cache.witness());
-  return nb::make_tuple(record_of_prefix_stats(stats), record_of(use));
+  return nb::make_tuple(record_of_prefix_stats(stats), record_of_prefix_use(use));
 }
 
 void set_salt_limits(const Cache& cache, std::uint64_t salt, std::int64_t floor_blocks,
@@ -76,6 +56,26 @@ void close_salt(const Cache& cache, std::uint64_t salt) {
 }
 
 }  // namespace
+
+nb::object record_of_prefix_use(const kvarena_prefix_use& use) {
+  nb::list ghosts;
+  for (std::int64_t i = 0; i < use.num_ghosts && i < KVARENA_MAX_GHOSTS; ++i) {
+    const kvarena_ghost& ghost = use.ghosts[i];
+    nb::dict values;
+    values["policy"] = nb::str(kEvictions[ghost.policy].data());
+    values["half_pools"] = ghost.half_pools;
+    values["hits_ppm"] = ghost.hits_ppm;
+    ghosts.append(make_record("Ghost", values));
+  }
+  nb::dict values;
+  values["lifetime"] = record_of(use.lifetime);
+  values["idle"] = record_of(use.idle);
+  values["reuse_gap"] = record_of(use.reuse_gap);
+  values["ghost_sampled_ppm"] = use.ghost_sampled_ppm;
+  values["ghost_references"] = use.ghost_references;
+  values["ghosts"] = nb::tuple(ghosts);
+  return make_record("PrefixUse", values);
+}
 
 void bind_accounts(nb::class_<Cache>& cache) {
   cache.def("prefix_use", &prefix_use)

@@ -80,7 +80,7 @@ nb::object footprint(const Device& device, nb::handle given, std::int64_t budget
     check(kvarena_cache_fit(&options, &target, budget_bytes, &result));
   } else {
     auto info = sized<kvarena_device_info>();
-    check(kvarena_device_ask(device.handle(), &info), device.witness());
+    check(without_gil(kvarena_device_ask, device.handle(), &info), device.witness());
     check(kvarena_cache_footprint(&options, &target, static_cast<std::int64_t>(info.free_bytes),
                                   &result));
   }
@@ -103,19 +103,19 @@ std::uintptr_t stream_handle(const Cache& cache) {
 std::uint64_t open_ticket(Cache& cache, nb::handle stream) {
   kvarena_ticket ticket = 0;
   void* const handle = stream.is_none() ? nullptr : stream_of(stream);
-  check(kvarena_ticket_open(cache.handle(), handle, &ticket), cache.witness());
+  check(without_gil(kvarena_ticket_open, cache.handle(), handle, &ticket), cache.witness());
   return ticket;
 }
 
 std::uint64_t fence(Cache& cache, nb::handle stream) {
   kvarena_ticket ticket = 0;
   void* const handle = stream_of(stream);
-  check(kvarena_ticket_fence(cache.handle(), handle, &ticket), cache.witness());
+  check(without_gil(kvarena_ticket_fence, cache.handle(), handle, &ticket), cache.witness());
   return ticket;
 }
 
 void retire(Cache& cache, std::uint64_t ticket) {
-  check(kvarena_ticket_retire(cache.handle(), ticket), cache.witness());
+  check(without_gil(kvarena_ticket_retire, cache.handle(), ticket), cache.witness());
 }
 
 /// Closes the cache. An exception that leaves the block is more important than why this fails.
@@ -172,7 +172,7 @@ kvarena_cache_options read_cache_options(nb::handle given) {
 }
 
 CacheHandle::~CacheHandle() {
-  if (handle != nullptr) without_gil(kvarena_cache_release, handle);
+  if (handle != nullptr) at_end(kvarena_cache_release, handle);
 }
 
 /// Who dropped the cache without close may be half gone, too: its functions hear nothing more.

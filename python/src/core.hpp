@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -68,6 +69,13 @@ auto without_gil(Call&& call, Arguments... arguments) {
   return call(arguments...);
 }
 
+/// Makes a last call on an object, whose end may come when Python has ended: without the GIL where
+/// there is one.
+template <class Call, class... Arguments>
+auto at_end(Call&& call, Arguments... arguments) {
+  return Py_IsInitialized() != 0 ? without_gil(call, arguments...) : call(arguments...);
+}
+
 /// Returns the whole text that `write(out, size, length)` writes; `write` returns a status.
 template <class Write>
 std::string text_of(Write&& write, const Witness& witness = {}) {
@@ -113,8 +121,9 @@ inline constexpr std::string_view kPurposes[] = {"model_weights", "kv_cache",
 inline constexpr std::string_view kMemoryKinds[] = {"device", "staging"};
 inline constexpr std::string_view kContents[] = {"unwritten", "being_written", "published",
                                                  "failed"};
-inline constexpr std::string_view kBlockStates[] = {"free", "referenced", "fenced", "evictable",
-                                                    "offline"};
+inline constexpr std::string_view kBlockStates[] = {"free",      "referenced", "fenced",
+                                                    "evictable", "offline",    "absent"};
+static_assert(std::size(kBlockStates) == KVARENA_BLOCK_ABSENT + 1);
 
 inline std::int32_t urgency_of(std::string_view word) {
   return number_of("urgency", word, kUrgencies);

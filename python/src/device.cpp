@@ -73,7 +73,7 @@ std::string text_by(const Device& device,
 
 nb::object info_of(const Device& device) {
   auto info = sized<kvarena_device_info>();
-  check(kvarena_device_ask(device.handle(), &info), device.witness());
+  check(without_gil(kvarena_device_ask, device.handle(), &info), device.witness());
   nb::dict values = members_of(info);
   values["is_cuda"] = info.is_cuda != 0;
   values["allows_host"] = info.allows_host != 0;
@@ -96,7 +96,7 @@ nb::object allocate_memory(const Device& device, std::uint64_t bytes, std::strin
   };
   const nb::capsule owner(new Block{device.open, memory}, [](void* pointer) noexcept {
     const std::unique_ptr<Block> block(static_cast<Block*>(pointer));
-    kvarena_memory_free(block->device->handle, block->memory);
+    at_end(kvarena_memory_free, block->device->handle, block->memory);
   });
   return array_of(memory, {dlpack::kUint, 8, 1}, device.place(), {static_cast<std::int64_t>(bytes)},
                   owner);
@@ -114,18 +114,27 @@ void register_memory(const Device& device, nb::handle tensor, std::string_view p
     request.bytes *= static_cast<std::uint64_t>(taken.shape(i));
   request.purpose = number_of("purpose", purpose, kPurposes);
   request.description = description.c_str();
-  check(kvarena_memory_register(device.handle(), taken.data(), &request, defer ? 1 : 0),
-        device.witness());
+  check(
+      without_gil(kvarena_memory_register, device.handle(), taken.data(), &request, defer ? 1 : 0),
+      device.witness());
 }
 
 void unregister_memory(const Device& device, nb::handle tensor) {
   const Tensor taken("tensor", tensor, device.place());
-  check(kvarena_memory_unregister(device.handle(), taken.data()), device.witness());
+  check(without_gil(kvarena_memory_unregister, device.handle(), taken.data()), device.witness());
+}
+
+/// What an allocator that cannot name addresses holds now.
+void report_memory(const Device& device, const std::string& name, std::string_view purpose,
+                   std::uint64_t bytes) {
+  check(without_gil(kvarena_memory_report, device.handle(), name.c_str(),
+                    number_of("purpose", purpose, kPurposes), bytes),
+        device.witness());
 }
 
 std::uintptr_t create_stream(const Device& device) {
   void* stream = nullptr;
-  check(kvarena_stream_create(device.handle(), &stream), device.witness());
+  check(without_gil(kvarena_stream_create, device.handle(), &stream), device.witness());
   return reinterpret_cast<std::uintptr_t>(stream);
 }
 
@@ -184,6 +193,7 @@ void bind_device(nb::module_& module) {
       .def("register", &register_memory, nb::arg("tensor"), nb::kw_only(),
            nb::arg("purpose") = "kv_cache", nb::arg("description") = "", nb::arg("defer") = false)
       .def("unregister", &unregister_memory, nb::arg("tensor"))
+      .def("report_memory", &report_memory, nb::arg("name"), nb::arg("purpose"), nb::arg("bytes"))
       .def("create_stream", &create_stream)
       .def("destroy_stream",
            [](const Device& d, nb::handle s) { end_stream(d, s, kvarena_stream_destroy); })

@@ -15,7 +15,9 @@ namespace kvarena::python {
 struct DeviceHandle {
   kvarena_device* handle = nullptr;
 
-  ~DeviceHandle() { kvarena_device_release(handle); }
+  ~DeviceHandle() {
+    if (handle != nullptr) at_end(kvarena_device_release, handle);
+  }
 };
 
 /// What Python has of a device.

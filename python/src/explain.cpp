@@ -97,6 +97,8 @@ void hear_operation(void* user, const kvarena_operation* operation) {
     values["num_blocks"] = operation->count;
     values["flag"] = operation->flag;
     values["blocks"] = nb::tuple(blocks);
+    values["group"] = operation->group;
+    values["left_in_call"] = operation->left_in_call;
     function(make_record("Operation", values));
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("kvarena's operation log");

@@ -39,7 +39,7 @@ struct Kernels {
   std::uint64_t schedules = 0;         ///< how many there were
 
   ~Kernels() {
-    if (open != nullptr) without_gil(kvarena_kernels_release, open);
+    if (open != nullptr) at_end(kvarena_kernels_release, open);
   }
   /// Returns the handle. Raises kvarena.FailedPrecondition after close.
   kvarena_kernels* handle() const {

@@ -83,8 +83,15 @@ nb::object member_of(nb::handle view, const char* name) {
   return view.attr(name);
 }
 
+/// Reads options for a pool of the engine's own. The C interface refuses those with groups.
+kvarena_cache_options read_layout_options(nb::handle given) {
+  kvarena_cache_options options = read_cache_options(given);
+  options.num_groups = static_cast<std::int64_t>(nb::len(given.attr("groups")));
+  return options;
+}
+
 nb::object pool_plan(nb::handle given, std::int64_t free_bytes) {
-  const kvarena_cache_options options = read_cache_options(given);
+  const kvarena_cache_options options = read_layout_options(given);
   auto plan = sized<kvarena_pool_plan>();
   check(kvarena_layout_plan(&options, free_bytes, &plan));
   return record_of("PoolPlan", plan);
@@ -92,7 +99,7 @@ nb::object pool_plan(nb::handle given, std::int64_t free_bytes) {
 
 nb::object layer_view(const Device& device, nb::handle given, nb::handle memory,
                       std::int32_t layer) {
-  const kvarena_cache_options options = read_cache_options(given);
+  const kvarena_cache_options options = read_layout_options(given);
   auto plan = sized<kvarena_pool_plan>();
   check(kvarena_layout_plan(&options, 0, &plan));
   const Tensor taken("memory", memory, device.place());

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "cache.hpp"
 #include "explain.hpp"
+#include "pool.hpp"
 #include "records.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -20,34 +22,6 @@ namespace kvarena::python {
 
 namespace {
 
-using Ids = std::vector<std::int32_t>;
-using Generations = std::vector<std::uint32_t>;
-
-/// A handle of a pool.
-struct Pool {
-  kvarena_pool* open = nullptr;  ///< null: closed
-  nb::object log;                ///< receives operations; None or null: no one
-  std::int64_t num_blocks = 0;
-
-  /// Who dropped the pool without close may be half gone, too: the log hears nothing more.
-  ~Pool() {
-    log.reset();
-    kvarena_pool_release(open);
-  }
-  /// Returns the handle. Raises kvarena.FailedPrecondition after close.
-  kvarena_pool* handle() const {
-    if (open == nullptr) raise_closed("the pool is closed");
-    return open;
-  }
-  Witness witness() const { return {.pool = open}; }
-  void check(const kvarena_status& status) const { python::check(status, witness()); }
-  /// Returns the room for `count` ids. A call that wants more blocks than there are fails before it
-  /// writes one.
-  std::size_t room(std::size_t count) const {
-    return std::min(count, static_cast<std::size_t>(num_blocks));
-  }
-};
-
 struct Limits {
   std::int64_t num_blocks;
   std::int64_t watermark_blocks;
@@ -57,9 +31,11 @@ struct Limits {
   std::int32_t eviction;
 };
 
-std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std::string>& name,
-                                  nb::object log) {
+std::shared_ptr<Pool> create_pool(const Limits& limits, const PrefixLimits& prefix,
+                                  const std::optional<std::string>& name, nb::object log,
+                                  nb::object events) {
   require_function("log", log);
+  require_function("prefix_events", events);
   auto pool = std::make_shared<Pool>();
   auto options = sized<kvarena_pool_options>();
   options.num_blocks = limits.num_blocks;
@@ -75,6 +51,13 @@ std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std:
     options.log = hear_operation;
     options.log_user = &pool->log;
   }
+  prefix.put_in(options);
+  if (prefix.block_size != 0) pool->block_size = prefix.block_size;
+  pool->events = std::move(events);
+  if (!pool->events.is_none()) {
+    options.prefix_events = hear_event;
+    options.prefix_events_user = &pool->events;
+  }
   check(kvarena_pool_create(&options, &pool->open));
   return pool;
 }
@@ -84,21 +67,25 @@ void close(Pool& pool) {
   pool.check(kvarena_pool_release(pool.open));
   pool.open = nullptr;
   nb::object(std::move(pool.log)).reset();
+  nb::object(std::move(pool.events)).reset();
 }
 
-int visit_log(PyObject* self, visitproc visit, void* arg) {
+int visit_functions(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Pool>(self)->log.ptr());
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<Pool>(self)->log.ptr());
+  Py_VISIT(nb::inst_ptr<Pool>(self)->events.ptr());
   return 0;
 }
 
-int clear_log(PyObject* self) {
+int clear_functions(PyObject* self) {
   nb::object(std::move(nb::inst_ptr<Pool>(self)->log)).reset();
+  nb::object(std::move(nb::inst_ptr<Pool>(self)->events)).reset();
   return 0;
 }
 
-const PyType_Slot kPoolSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_log)},
-                                  {Py_tp_clear, reinterpret_cast<void*>(&clear_log)},
+const PyType_Slot kPoolSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_functions)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(&clear_functions)},
                                   {0, nullptr}};
 
 std::uint64_t open_holder(const Pool& pool, std::uint64_t number, std::uint64_t owner,
@@ -168,12 +155,6 @@ nb::object allocate_each(const Pool& pool,
                                         urgency_of(urgency), blocks.data(), generations.data(),
                                         room, &evicted));
   return allocation_record(blocks, generations, evicted);
-}
-
-void require_pairs(const Ids& blocks, const Generations& generations) {
-  if (blocks.size() == generations.size()) return;
-  raise_value("generations", std::to_string(generations.size()) + " entries",
-              std::to_string(blocks.size()) + " entries, as `blocks` has");
 }
 
 void retain(const Pool& pool, std::uint64_t holder, const Ids& blocks,
@@ -312,16 +293,27 @@ void bind_pool(nb::module_& module) {
   nb::class_<Pool> pool(module, "Pool", nb::type_slots(kPoolSlots));
   pool.def(nb::new_([](std::int64_t num_blocks, std::int64_t watermark_blocks,
                        std::int64_t max_fence_entries, std::int32_t max_holders,
-                       std::int32_t max_open_tickets, std::string_view eviction,
-                       const std::optional<std::string>& name, nb::object log) {
-             return create_pool({num_blocks, watermark_blocks, max_fence_entries, max_holders,
-                                 max_open_tickets, number_of("eviction", eviction, kEvictions)},
-                                name, std::move(log));
+                       std::int32_t max_open_tickets, std::string_view eviction, bool prefix_cache,
+                       std::int32_t block_size, std::string_view duplicates,
+                       std::int32_t extra_keys, std::int64_t history, std::uint64_t key_low,
+                       std::uint64_t key_high, std::int64_t ghost_blocks,
+                       const std::optional<std::string>& name, nb::object log, nb::object events) {
+             return create_pool(
+                 {num_blocks, watermark_blocks, max_fence_entries, max_holders, max_open_tickets,
+                  number_of("eviction", eviction, kEvictions)},
+                 {prefix_cache, block_size, number_of("prefix_duplicates", duplicates, kDuplicates),
+                  extra_keys, history, key_low, key_high, ghost_blocks},
+                 name, std::move(log), std::move(events));
            }),
            nb::arg("num_blocks"), nb::kw_only(), nb::arg("watermark_blocks") = 0,
            nb::arg("max_fence_entries") = 0, nb::arg("max_holders") = 0,
            nb::arg("max_open_tickets") = 0, nb::arg("eviction") = "tail_first",
-           nb::arg("name") = nb::none(), nb::arg("log") = nb::none())
+           nb::arg("prefix_cache") = false, nb::arg("block_size") = 0,
+           nb::arg("prefix_duplicates") = "duplicate", nb::arg("prefix_extra_keys") = 0,
+           nb::arg("prefix_history") = 0, nb::arg("prefix_key_low") = 0,
+           nb::arg("prefix_key_high") = 0, nb::arg("prefix_ghost_blocks") = 0,
+           nb::arg("name") = nb::none(), nb::arg("log") = nb::none(),
+           nb::arg("prefix_events") = nb::none())
       .def("close", &close)
       .def("open_ticket", &open_ticket)
       .def("retire",
@@ -337,9 +329,10 @@ void bind_pool(nb::module_& module) {
            nb::arg("urgency") = "growth")
       .def("explain_text", &explain_as<kvarena_pool_explain_text>, nb::arg("blocks"), nb::kw_only(),
            nb::arg("urgency") = "growth")
-      .def("check", [](const Pool& p) { p.check(kvarena_pool_check(p.handle())); });
+      .def("check", [](const Pool& p) { p.check(without_gil(kvarena_pool_check, p.handle())); });
   bind_blocks(pool);
   bind_retentions(pool);
+  bind_pool_prefixes(module, pool);
 }
 
 }  // namespace kvarena::python

@@ -94,7 +94,8 @@ void open(Step& step) {
 void begin_recording(Step& step) {
   auto options = sized<kvarena_step_options>();
   options.stream = step.stream;
-  check(kvarena_recording_begin(step.cache->handle(), &step.shape, &options, &step.batch),
+  check(without_gil(kvarena_recording_begin, step.cache->handle(), &step.shape, &options,
+                    &step.batch),
         step.witness());
 }
 
@@ -142,7 +143,7 @@ void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
   } else if (step.kind == StepKind::recording) {
     step.is_open = false;
     ++step.cache->changes;
-    kvarena_recording_end(step.cache->handle());  // the caller's exception says why
+    without_gil(kvarena_recording_end, step.cache->handle());  // the caller's exception says why
   } else {
     abort(step);
   }
@@ -281,7 +282,8 @@ void bind_step(nb::module_& module) {
       .def("device_batch", &device_batch, nb::arg("part") = 0)
       .def("states", &states_of, nb::arg("group"))
       .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
-           nb::arg("value"))
+           nb::arg("value").none(), nb::kw_only(), nb::arg("key_scale") = nb::none(),
+           nb::arg("value_scale") = nb::none())
       .def("write_index", &write_index, nb::arg("layer"), nb::arg("key"))
       .def_prop_ro("slots", &slots_of)
       .def_prop_ro("num_tokens", [](const Step& s) { return s.batch.num_tokens; })

@@ -54,6 +54,6 @@ nb::object states_of(const Step& step, std::int32_t index);
 void write_index(Step& step, std::int32_t layer, nb::handle key);
 /// Writes K and V of a sequence's encoder.
 void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
-                 nb::handle value);
+                 nb::handle value, nb::handle key_scale, nb::handle value_scale);
 
 }  // namespace kvarena::python

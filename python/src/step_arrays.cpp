@@ -111,7 +111,7 @@ void write_index(Step& step, std::int32_t layer, nb::handle key) {
 }
 
 void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
-                 nb::handle value) {
+                 nb::handle value, nb::handle key_scale, nb::handle value_scale) {
   require_open(step, "write_cross");
   const std::uint64_t changes = step.cache->changes;
   if (sequence.cache.get() != step.cache.get()) {
@@ -119,8 +119,8 @@ void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::h
   }
   const Place place = step.place();
   const std::int64_t tokens = Tensor("key", key, place).shape(0);
-  const WriteCall call(step.cache->shape_of(layer), tokens, place, layer, key, value, nb::none(),
-                       nb::none());
+  const WriteCall call(step.cache->shape_of(layer), tokens, place, layer, key, value, key_scale,
+                       value_scale);
   require_unchanged(step, changes);
   auto args = sized<kvarena_write_cross_args>();
   args.sequence = sequence.id;
@@ -130,9 +130,12 @@ void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::h
   args.value_token_stride_bytes = call.args.value_token_stride_bytes;
   args.layer = layer;
   args.dtype = call.args.dtype;
+  args.key_scale = call.args.key_scale;
+  args.value_scale = call.args.value_scale;
+  args.scale_per_head = call.args.scale_per_head;
   Cache& cache = *step.cache;
   check(without_gil(kvarena_step_write_cross, cache.handle(), &args), cache.witness());
-  for (const nb::handle used : {key, value}) hold(step, used);
+  for (const nb::handle used : {key, value, key_scale, value_scale}) hold(step, used);
 }
 
 }  // namespace kvarena::python

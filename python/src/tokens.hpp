@@ -31,5 +31,7 @@ struct Prompt {
 nb::object record_of_prefix(kvarena_prefix& prefix);
 /// Returns kvarena.PrefixStats.
 nb::object record_of_prefix_stats(kvarena_prefix_stats& stats);
+/// Returns kvarena.PrefixUse.
+nb::object record_of_prefix_use(const kvarena_prefix_use& use);
 
 }  // namespace kvarena::python

@@ -137,6 +137,23 @@ def test_footprint_is_what_create_takes(make_cache):
     assert fit.num_blocks == 16
 
 
+def test_an_allocator_reports_what_it_holds():
+    device = kvarena.Device()
+    device.report_memory("weights of the engine", "model_weights", 3 << 20)
+    device.report_memory("weights of the engine", "model_weights", 5 << 20)  # in its place
+    reported = json.loads(device.json())["usage"]["reported"]
+    assert [(r["name"], r["purpose"], r["bytes"]) for r in reported] == [
+        ("weights of the engine", "ModelWeights", 5 << 20)
+    ]
+    with pytest.raises(ValueError, match='purpose: "mine"; accepted: "model_weights"'):
+        device.report_memory("name", "mine", 1)
+    with pytest.raises(kvarena.InvalidArgument):
+        device.report_memory("", "kv_cache", 1)
+    device.close()
+    with pytest.raises(kvarena.FailedPrecondition, match="^the device is closed$"):
+        device.report_memory("name", "kv_cache", 1)
+
+
 def test_plans_presets_devices():
     plan = kvarena.plan("Qwen2.5-0.5B", gpu="H200-SXM", context=8192)
     assert plan.max_batch == plan["max_batch"] > 1000

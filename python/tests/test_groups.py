@@ -73,6 +73,27 @@ def expected(last):
     return pytest.approx([full, window, chunk, mean(1000, 1000 + ENCODER - 1), full], rel=1e-5)
 
 
+def test_an_encoder_is_written_before_it_is_read(cache):
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    with (
+        pytest.raises(kvarena.FailedPrecondition, match="write_cross"),
+        cache.step([(sequence, 1)]) as step,
+    ):
+        step.attend(3, zeros(1), out=zeros(1))
+    with pytest.raises(ValueError, match="key_scale"), cache.step([(sequence, 1)]) as step:
+        step.write_cross(3, sequence, zeros(ENCODER), zeros(ENCODER), key_scale=Array([1]))
+    assert append(cache, sequence, 0, 100, encoder=True) == expected(99)
+
+
+def test_the_log_says_which_entries_are_one_call():
+    heard = []
+    with open_cache(log=heard.append) as cache:
+        append(cache, cache.create_sequence(cross_tokens=ENCODER), 0, 40, encoder=True)
+        taken = [entry for entry in heard if entry.kind == "allocate"]
+        assert [entry.group for entry in taken] == list(range(len(taken)))
+        assert [entry.left_in_call for entry in taken] == list(reversed(range(len(taken))))
+
+
 def test_each_layer_sees_the_tokens_of_its_group(cache):
     sequence = cache.create_sequence(cross_tokens=ENCODER)
     assert append(cache, sequence, 0, 100, encoder=True) == expected(99)
@@ -96,6 +117,16 @@ def test_each_layer_sees_the_tokens_of_its_group(cache):
     cache.destroy([sequence, fork])
     assert cache.pages().of_groups == 0
     cache.check()
+
+
+def test_a_block_of_a_page_that_is_not_carved_is_absent(cache):
+    assert cache.block(0).state == "absent"
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    append(cache, sequence, 0, 5, encoder=True)
+    held = sequence.group_blocks(1)[1][0]
+    assert cache.block(held).state == "referenced"
+    sequence.destroy()
+    assert cache.block(held).state == "absent"
 
 
 def test_a_sequence_from_the_blocks_of_another_goes_on_as_that_one(cache):
@@ -160,6 +191,14 @@ def test_options_come_back_and_a_footprint_is_what_is_taken(cache):
 def test_what_is_no_group_is_refused(changes, error):
     with pytest.raises(error):
         open_cache([dataclasses.replace(GROUPS[0], **({"layers": [0]} | changes))])
+
+
+def test_a_pool_of_the_engines_own_has_no_groups():
+    options = kvarena.CacheOptions(groups=GROUPS, num_blocks=4, num_q_heads=HEADS)
+    with pytest.raises(kvarena.Unsupported, match="groups"):
+        kvarena.pool_plan(options)
+    with pytest.raises(kvarena.Unsupported, match="groups"):
+        kvarena.layer_view(kvarena.Device(), options, Array([1 << 16]), 0)
 
 
 def test_a_prefix_is_found_in_every_group():

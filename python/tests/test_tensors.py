@@ -73,6 +73,12 @@ def test_every_export_is_given_back(cache):
 KEY = [1, 2, 16]
 
 
+class Tracked(Array):
+    """An array whose gradient is wanted, as torch's tensors say it."""
+
+    requires_grad = True
+
+
 @pytest.mark.parametrize(
     ("key", "error", "text"),
     [
@@ -83,6 +89,7 @@ KEY = [1, 2, 16]
         (Array([1, 32]), ValueError, r"key: shape \[1, 32\]; accepted: \[num_tokens, num_kv_heads"),
         (Array(KEY, strides=[1, 1, 2]), ValueError, "key: strides .*; accepted: heads and elem"),
         (Array(KEY, device=(2, 0)), ValueError, "key: a tensor on cuda:0; accepted: .* the host"),
+        (Tracked(KEY), ValueError, "key: a tensor that requires grad; accepted: tensors without"),
     ],
 )
 def test_wrong_tensors_are_refused_by_name(cache, key, error, text):

@@ -425,6 +425,22 @@ def test_models_that_a_cache_cannot_hold_are_refused():
         ours.Cache(transformers.DeepseekV3Config(), num_blocks=8)
 
 
+def test_windows_of_several_sizes_are_refused():
+    class Config:
+        model_type, num_hidden_layers, num_attention_heads, hidden_size = "listed", 3, 4, 256
+        sliding_window = [40, None, 40]
+
+        def get_text_config(self, decoder):
+            return self
+
+    shape = ours.ModelShape(Config(), "model")
+    assert (shape.window, shape.kinds) == (40, ["window", "full", "window"])
+    for several in ([40, None, 20], [40, 40]):
+        Config.sliding_window = several
+        with pytest.raises(ValueError, match="several sizes"):
+            ours.ModelShape(Config(), "model")
+
+
 def test_gradients_are_refused():
     model = model_of("qwen2")
     model.set_attn_implementation("kvarena")

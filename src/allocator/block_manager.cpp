@@ -201,9 +201,11 @@ Result<std::int64_t> BlockManager::allocate_each(std::span<const HolderDemand> d
   Impl& m = *impl_;
   Result<std::int64_t> evicted = m.allocate(demands, ids, generations, urgency);
   if (m.log != nullptr) [[unlikely]] {
-    // Each holder has one entry; together the entries are the call.
+    // Each demand has one entry; together the entries are the call.
     std::size_t first = 0;
+    auto left = m.pool.pages() != nullptr ? static_cast<std::int32_t>(demands.size()) : 0;
     for (const HolderDemand& demand : demands) {
+      left -= left > 0 ? 1 : 0;
       const std::size_t written = evicted.is_ok() ? demand.count : 0;
       m.append_log({.kind = OperationKind::allocate,
                     .outcome = evicted.status().code,
@@ -211,7 +213,8 @@ Result<std::int64_t> BlockManager::allocate_each(std::span<const HolderDemand> d
                     .holder = demand.holder,
                     .count = demand.count,
                     .ids = ids.subspan(first, written),
-                    .group = demand.group});
+                    .group = demand.group,
+                    .left_in_call = left});
       first += written;
     }
   }

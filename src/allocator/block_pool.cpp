@@ -25,44 +25,6 @@ BlockPool::BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups,
       side_(records_.size(), kNoFence),
       pages_(std::make_unique<PagePool>(num_pages, groups, max_holders, counts_)) {}
 
-/// Reads a block's state from its word.
-BlockState BlockPool::state(BlockId id) const noexcept {
-  const std::uint32_t word = record(id).word;
-  if ((word & kHeld) != 0)
-    return (word & kCount) != 0 ? BlockState::referenced : BlockState::fenced;
-  if ((word & kQuarantined) != 0) return BlockState::offline;
-  if (pages_ == nullptr) {
-    return (word & kPublished) != 0 ? BlockState::evictable : BlockState::free;
-  }
-  if (word == kPublished) return BlockState::evictable;
-  return pages_->is_carved(pages_->place_of(id)) ? BlockState::free : BlockState::absent;
-}
-
-BlockContent BlockPool::content(BlockId id) const noexcept {
-  const std::uint32_t word = record(id).word;
-  if ((word & kHeld) == 0) {
-    return state(id) == BlockState::evictable ? BlockContent::published : BlockContent::unwritten;
-  }
-  switch (word & kContent) {
-    case kPublished: return BlockContent::published;
-    case kWriting: return BlockContent::being_written;
-    case kContent: return BlockContent::failed;
-    default: return BlockContent::unwritten;
-  }
-}
-
-void BlockPool::set_content(BlockId id, BlockContent content) noexcept {
-  std::uint32_t marks = 0;
-  switch (content) {
-    case BlockContent::unwritten: break;
-    case BlockContent::being_written: marks = kWriting; break;
-    case BlockContent::published: marks = kPublished; break;
-    case BlockContent::failed: marks = kContent; break;
-  }
-  if (content != BlockContent::published) forget(id);
-  record(id).word = (record(id).word & ~kContent) | marks;
-}
-
 /// A free block keeps its generation, which rose when it became free. An evicted one gets the next.
 std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
   const std::int64_t from_free = std::min(count, counts_.free);
@@ -83,7 +45,7 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   return count - from_free;
 }
 
-/// Hands out evictable blocks.
+/// Hands out evictable blocks, from the head of the list.
 void BlockPool::evict(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
   BlockId* evicted = free_stack_.data() + counts_.free;
   const auto hand_out_evicted = [&](BlockId id) {
@@ -97,44 +59,16 @@ void BlockPool::evict(BlockId* ids, Generation* generations, std::int64_t count)
     counts_.evictable -= count;
     return order_->evict(count, hand_out_evicted);
   }
+  counts_.evictable -= count;
+  std::uint32_t raw = evictable_head_;
   for (std::int64_t i = 0; i < count; ++i) {
-    const BlockId id = block(evictable_head_);
-    unlink_evictable(id);
+    const BlockId id = block(raw);
+    raw = record(id).word & kLink;
+    side_[index(id)] = kNoFence;
     hand_out_evicted(id);
   }
-}
-
-/// Handles the common cases in one pass over the records, and leaves all others to the caller.
-std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
-                                       std::span<const Generation> generations,
-                                       bool any_fenced) noexcept {
-  BlockId* top = free_stack_.data() + counts_.free;
-  std::size_t i = 0;
-  for (; i < ids.size(); ++i) {
-    constexpr auto kAhead = static_cast<std::size_t>(kPrefetchDistance);
-    if (i + kAhead < ids.size() && contains(ids[i + kAhead])) {
-      __builtin_prefetch(&records_[index(ids[i + kAhead])], 1);
-    }
-    if (!contains(ids[i])) [[unlikely]]
-      break;
-    Record& r = records_[index(ids[i])];
-    if (r.generation != generations[i].value) [[unlikely]]
-      break;
-    if (r.word == (kHeld | 1)) {
-      if (any_fenced && side_[index(ids[i])] != kNoFence) [[unlikely]]
-        break;
-      r = {0, r.generation + 1};
-      *top++ = ids[i];
-    } else if ((r.word & kHeld) != 0 && (r.word & kCount) > 1) {
-      --r.word;
-    } else {
-      break;
-    }
-  }
-  const std::int64_t freed = top - (free_stack_.data() + counts_.free);
-  counts_.free += freed;
-  counts_.referenced -= freed;
-  return i;
+  evictable_head_ = raw;
+  (raw == kLink ? evictable_tail_ : side_[raw]) = kLink;
 }
 
 /// Ends a held block that is quarantined or whose content is marked.
@@ -188,40 +122,6 @@ void BlockPool::undo_drop(BlockId id) noexcept {
     case BlockState::fenced:
     case BlockState::absent: break;
   }
-}
-
-/// Makes a block the last one to be evicted.
-void BlockPool::append_evictable(BlockId id) noexcept {
-  ++counts_.evictable;
-  if (order_ != nullptr) {
-    record(id).word = kPublished;
-    return order_->insert(id);
-  }
-  record(id).word = kPublished | kLink;
-  side_[index(id)] = evictable_tail_;
-  const auto raw = static_cast<std::uint32_t>(id.value);
-  if (evictable_tail_ == kLink) {
-    evictable_head_ = raw;
-  } else {
-    records_[evictable_tail_].word = kPublished | raw;
-  }
-  evictable_tail_ = raw;
-}
-
-/// The links of the neighbours, or the ends of the list, skip the block.
-void BlockPool::unlink_evictable(BlockId id) noexcept {
-  --counts_.evictable;
-  if (order_ != nullptr) {
-    record(id).word = 0;
-    return order_->hold(id);
-  }
-  const std::uint32_t next = record(id).word & kLink;
-  const std::uint32_t previous = side_[index(id)];
-  (previous == kLink ? evictable_head_ : records_[previous].word) =
-      previous == kLink ? next : (kPublished | next);
-  (next == kLink ? evictable_tail_ : side_[next]) = previous;
-  side_[index(id)] = kNoFence;
-  record(id).word = 0;
 }
 
 void BlockPool::free_evictable(BlockId id) noexcept {

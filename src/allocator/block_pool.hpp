@@ -99,9 +99,18 @@ class BlockPool {
   /// Hands out `count` blocks with one reference each: first free blocks, then evictable ones.
   /// Returns the number of evictable ones. Requires count <= free + evictable.
   std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
+  /// Returns how many leading handles of a list can be retained `references` times as they are: a
+  /// block that is evictable, or has a live reference. Adds the evictable ones to `revived`.
+  std::size_t count_retainable(std::span<const BlockId> ids,
+                               std::span<const Generation> generations, std::size_t references,
+                               std::int64_t& revived) const noexcept;
+  /// Takes one more reference on each block of a list, which are held or evictable. Returns how
+  /// many were evictable. Without groups.
+  std::int64_t retain(std::span<const BlockId> ids) noexcept;
   /// Gives up one reference on each leading block of a list while the case is simple: the block
-  /// keeps another live reference or becomes free. It stops at the last reference of a marked or
-  /// fenced block, and at a handle that is not live. Returns the number of references given up.
+  /// keeps another live reference, or becomes free or evictable. It stops at the last reference of
+  /// a block with fence entries or marks other than published, and at a handle that is not live.
+  /// Returns the number of references given up.
   std::size_t release_leading(std::span<const BlockId> ids, std::span<const Generation> generations,
                               bool any_fenced) noexcept;
   /// Ends a held block whose last reference, live or fenced, is going: it becomes free, evictable
@@ -220,3 +229,5 @@ class BlockPool {
 };
 
 }  // namespace kvarena
+
+#include "allocator/block_pool_states.hpp"

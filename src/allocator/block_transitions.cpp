@@ -184,7 +184,9 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
   Holder* holder = holders.find(holder_id);
   if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
   std::int64_t revived = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
+  for (std::size_t i = 0;; ++i) {
+    i += pool.count_retainable(ids.subspan(i), generations.subspan(i), ids.size(), revived);
+    if (i == ids.size()) break;
     if (Status s = check_retain(ids[i], generations[i], ids.size()); !s) return s;
     revived += pool.state(ids[i]) == BlockState::evictable ? 1 : 0;
   }
@@ -193,23 +195,7 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
     return refuse(Resource::block, revived, holder->reserved, Urgency::growth, holder_id.value);
   }
   ++claim_serial;
-  revived = 0;  // a block named twice was counted twice, but is revived once
-  for (const BlockId id : ids) {
-    switch (pool.state(id)) {
-      case BlockState::evictable:
-        ++revived;
-        pool.unlink_evictable(id);
-        pool.record(id).word = BlockPool::kHeld | BlockPool::kPublished | 1;
-        ++pool.mutable_counts().referenced;
-        break;
-      case BlockState::fenced:
-        --pool.mutable_counts().fenced;
-        ++pool.mutable_counts().referenced;
-        [[fallthrough]];
-      default: ++pool.record(id).word; break;
-    }
-    pool.count_use(id);
-  }
+  revived = pool.retain(ids);
   consume_reservation(*holder, revived);
   holder->references += static_cast<std::int64_t>(ids.size());
   references += static_cast<std::int64_t>(ids.size());

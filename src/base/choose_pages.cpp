@@ -29,6 +29,10 @@ bool has_limit(PagedKind kind) noexcept {
   return kind == PagedKind::window || kind == PagedKind::chunk || kind == PagedKind::cross;
 }
 
+bool has_rollback(PagedKind kind) noexcept {
+  return kind == PagedKind::window || kind == PagedKind::state;
+}
+
 /// The bytes of a block of all layers, or of a whole state.
 std::int64_t whole_bytes(const PagedGroup& group) noexcept {
   return group.num_layers * group.layer_bytes;
@@ -251,6 +255,9 @@ Status validate(const PagedGroup& group) noexcept {
       return s;
     }
   }
+  if (!has_limit(group.kind)) {
+    if (Status s = check_option(Option::limit_tokens, group.limit_tokens, 0, 0); !s) return s;
+  }
   const std::int64_t beyond = group.limit_tokens % std::max(group.block_size_tokens, 1);
   if (group.kind == PagedKind::chunk && beyond != 0) {
     const std::int64_t below = group.limit_tokens - beyond;
@@ -258,10 +265,8 @@ Status validate(const PagedGroup& group) noexcept {
     return invalid_option(Option::limit_tokens, group.limit_tokens, below == 0 ? above : below,
                           above);
   }
-  if (group.rollback_tokens < 0 || group.rollback_tokens > kMaxRollback) {
-    return invalid_argument(Resource::num_tokens, group.rollback_tokens, 0, kMaxRollback);
-  }
-  return {};
+  const std::int64_t most_rollback = has_rollback(group.kind) ? kMaxRollback : 0;
+  return check_option(Option::rollback_tokens, group.rollback_tokens, 0, most_rollback);
 }
 
 Result<PageChoice> choose_pages(std::span<const PagedGroup> groups,

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxIndexDim = 128;
-constexpr std::int64_t kIndexStep = 4;
+constexpr std::int32_t kIndexStep = 4;
 
 /// Returns the layers of a group that have K and V of their own, in order.
 std::vector<std::int32_t> owners_of(const LayerGroup& group) {
@@ -27,8 +27,9 @@ std::vector<std::int32_t> owners_of(const LayerGroup& group) {
 /// Scales in blocks are those of fp8, and an index is one row of at most one scale.
 Status check_formats(const LayerGroup& group) noexcept {
   if (Status s = check_option(Option::index_dim, group.index_dim, 0, kMaxIndexDim); !s) return s;
-  if (group.index_dim % kIndexStep != 0) {
-    return invalid_option(Option::index_dim, group.index_dim, 0, kMaxIndexDim);
+  if (const std::int32_t beyond = group.index_dim % kIndexStep; beyond != 0) {
+    const std::int32_t below = group.index_dim - beyond;
+    return invalid_option(Option::index_dim, group.index_dim, below, below + kIndexStep);
   }
   if (group.scale == ScaleKind::none) return {};
   const bool is_fp8 =
@@ -111,6 +112,7 @@ Result<PagedGroup> paged_of(const LayerGroup& group, std::span<const std::int32_
                             TileOrder preferred) {
   PagedGroup paged{.kind = group.kind,
                    .num_layers = static_cast<std::int32_t>(owners.size()),
+                   .limit_tokens = group.limit_tokens,
                    .rollback_tokens = group.rollback_tokens};
   if (group.kind == PagedKind::state) {
     paged.layer_bytes = *state_bytes(group.planes);
@@ -120,7 +122,6 @@ Result<PagedGroup> paged_of(const LayerGroup& group, std::span<const std::int32_
   if (!whole) return whole.status();
   paged.layer_bytes = whole->block_bytes() / paged.num_layers;
   paged.block_size_tokens = group.block_size_tokens;
-  paged.limit_tokens = group.limit_tokens;
   return paged;
 }
 

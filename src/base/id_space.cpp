@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// The number of ranges that each kind of object has taken. The numbers order nothing but ids.
-std::array<std::atomic<std::uint64_t>, 3> ranges_taken{};
+std::array<std::atomic<std::uint64_t>, 4> ranges_taken{};
 
 }  // namespace
 

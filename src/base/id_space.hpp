@@ -10,7 +10,7 @@
 namespace kvarena {
 
 /// The kind of id that a range is for.
-enum class IdKind : std::uint8_t { ticket, stream, event };
+enum class IdKind : std::uint8_t { ticket, stream, event, prefix_position };
 
 /// The low bits of an id count within its object; the high bits are the object's range.
 inline constexpr int kIdCountBits = 40;

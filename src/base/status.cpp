@@ -1,10 +1,12 @@
 #include "kvarena/base/status.hpp"
+#include "kvarena/base/choose_pages.hpp"
 #include "kvarena/base/dtype.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <system_error>
 
 namespace kvarena {
@@ -80,9 +82,40 @@ std::string_view name_of_subject(const Status& status) noexcept {
   return status.option == Option::none ? name_of(status.resource) : name_of(status.option);
 }
 
+/// Whether a refused value lies between the two numbers: there is a stricter rule, and where the
+/// rule is a multiple, the two are the nearest ones.
+bool is_between(const Status& status) noexcept {
+  return as_signed(status.required) <= as_signed(status.subject) &&
+         as_signed(status.subject) <= as_signed(status.available);
+}
+
+/// The rule of an option of a group, or nothing when the range is the rule.
+std::string rule_of_group(const Status& status) {
+  switch (status.option) {
+    case Option::reads_layer:
+      return status.available == status.required
+                 ? "expected -1: each layer of states has a state of its own"
+                 : "expected -1, or a layer of the same group with K and V of its own";
+    case Option::layer:
+      return is_between(status) ? "expected a layer that no other place of a group names" : "";
+    case Option::limit_tokens:
+    case Option::rollback_tokens:
+      if (status.required == 0 && status.available == 0) {
+        return "expected 0: layers of this kind have none";
+      }
+      break;
+    case Option::index_dim:
+    case Option::checkpoint_every_tokens: break;
+    default: return {};
+  }
+  if (!is_between(status)) return {};
+  return fmt::format("expected {} or {}", as_signed(status.required), as_signed(status.available));
+}
+
 /// The accepted values of an argument or option: a range, or a sentence for options that have a
 /// stricter rule.
 std::string expectation(const Status& status) {
+  if (std::string rule = rule_of_group(status); !rule.empty()) return rule;
   if (status.option == Option::size) {
     return "expected exactly one of num_blocks, budget_bytes and all_free_but_bytes";
   }
@@ -96,11 +129,38 @@ std::string expectation(const Status& status) {
   return fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
 }
 
-/// A valid value that is not available here: an element type by its name.
+/// The names of an option's values, for options that are enumerators; rooms above this one have
+/// most of the types. Tests compare them.
+std::span<const std::string_view> value_names(Option option) noexcept {
+  static constexpr std::array<std::string_view, 2> kOrders = {"block_major", "layer_major"};
+  static constexpr std::array<std::string_view, 4> kScales = {"none", "per_tensor", "per_head",
+                                                              "per_token_head"};
+  static constexpr std::array<std::string_view, 3> kScrubs = {"never", "on_owner_change", "always"};
+  static constexpr std::array<std::string_view, 3> kDuplicates = {"duplicate", "share", "wait"};
+  static constexpr std::array<std::string_view, 5> kEvictions = {"tail-first", "head-first", "fifo",
+                                                                 "lfu", "priority"};
+  switch (option) {
+    case Option::order: return kOrders;
+    case Option::scale: return kScales;
+    case Option::scrub: return kScrubs;
+    case Option::duplicates: return kDuplicates;
+    case Option::eviction: return kEvictions;
+    default: return {};
+  }
+}
+
+/// A valid value that is not available here: an enumerator by its name.
 std::string unavailable(const Status& status) {
   const bool is_dtype = status.resource == Resource::dtype || status.option == Option::dtype;
   if (is_dtype && status.subject <= static_cast<std::uint64_t>(DType::latent_fp8)) {
     return std::string(name_of(static_cast<DType>(status.subject)));
+  }
+  if (status.option == Option::kind &&
+      status.subject <= static_cast<std::uint64_t>(PagedKind::cross)) {
+    return std::string(name_of(static_cast<PagedKind>(status.subject)));
+  }
+  if (const auto names = value_names(status.option); status.subject < names.size()) {
+    return std::string(names[status.subject]);
   }
   return fmt::to_string(as_signed(status.subject));
 }

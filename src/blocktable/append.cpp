@@ -42,7 +42,7 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
   ++calls;
   num_growths = num_shared_tails = num_copies = 0;
   num_new_tokens = num_new_blocks = 0;
-  claim_serial = manager->claim_serial();
+  claim_serial = claims_of_others();
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     Sequence* sequence = sequences.find(demands.id(i));
@@ -216,7 +216,10 @@ void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slo
       s.claims_seen = claim_serial;
     }
     const std::int64_t run = std::min<std::int64_t>(count, s.room);
-    for (std::int64_t i = 0; i < run; ++i) *slot++ = s.next_slot++;
+    const std::int64_t first = s.next_slot;
+    for (std::int64_t i = 0; i < run; ++i) slot[i] = first + i;
+    slot += run;
+    s.next_slot = first + run;
     s.room -= static_cast<std::int32_t>(run);
     count -= run;
   }
@@ -243,9 +246,11 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
 /// Tells the prefix cache the new tokens of a sequence whose tokens it knows so far.
 void BlockTables::Impl::tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept {
   if (values.empty()) return;
-  const PrefixCache::Owner owner = prefix_owner(*sequences.find(id));
-  if (prefix->chain(owner.slot).known + std::ssize(values) != owner.sequence.length) return;
-  prefix->add_tokens(owner, values);
+  Sequence& s = *sequences.find(id);
+  const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(id));
+  if (prefix->chain(slot).known + std::ssize(values) != s.length) return;
+  if (values.size() == 1 && prefix->add_to_tail(slot, values[0])) return;
+  prefix->add_tokens(prefix_owner(s), values);
 }
 
 /// Plans, takes blocks and applies; the steps of both public appends.

@@ -124,6 +124,10 @@ struct BlockTables::Impl {
   }
 
   // prefix_tables.cpp
+  /// The manager's claim_serial, without the claims that publish has added: each is on a full block
+  /// of the sequence that it named, whose claims_seen it reset.
+  std::uint64_t claims_of_others() const noexcept { return manager->claim_serial() - own_claims; }
+  void publish(Sequence& sequence, std::int64_t length) noexcept;
   PrefixCache::Owner prefix_owner(Sequence& sequence) noexcept {
     const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(sequence.id));
     return {slot, sequence, pages, groups ? registered_tree(sequence) : sequence.table};
@@ -151,7 +155,15 @@ struct BlockTables::Impl {
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   template <class Demands>
   void tell_tokens(const Demands& demands) noexcept {
-    for (std::size_t i = 0; i < demands.size(); ++i) tell_tokens(demands.id(i), demands.values(i));
+    constexpr std::size_t kAhead = 8;
+    const auto slot_at = [&](std::size_t i) {
+      return static_cast<std::uint32_t>(SequenceTable::slot_of(demands.id(i)));
+    };
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      if (i + 2 * kAhead < demands.size()) prefix->prefetch_chain(slot_at(i + 2 * kAhead));
+      if (i + kAhead < demands.size()) prefix->prefetch_last(slot_at(i + kAhead));
+      tell_tokens(demands.id(i), demands.values(i));
+    }
   }
   void tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept;
 
@@ -182,7 +194,8 @@ struct BlockTables::Impl {
   std::uint64_t pins_ever = 0;
   std::uint64_t copies_ever = 0;
   std::uint64_t calls = 0;         // stamps the sequences of a call
-  std::uint64_t claim_serial = 0;  // the manager's, at the current append
+  std::uint64_t claim_serial = 0;  // claims_of_others() at the current append
+  std::uint64_t own_claims = 0;    // claims by publishing blocks into which nobody may write
   std::int64_t failed_demand = -1;
   std::int64_t max_cross_tokens = 0;  // of a sequence
   std::unique_ptr<Groups> groups;     // null: one table a sequence

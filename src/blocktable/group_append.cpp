@@ -69,7 +69,7 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
   ++t.calls;
   num_growths = num_shared_tails = num_copies = num_demands = 0;
   t.num_new_tokens = t.num_new_blocks = 0;
-  t.claim_serial = t.manager->claim_serial();
+  t.claim_serial = t.claims_of_others();
   for (std::size_t i = 0; i < its.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     const SequenceId id = its.id(i);

@@ -1,6 +1,7 @@
 // Tables of groups: the life of a sequence.
 
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_extras.hpp"
 #include "blocktable/state_tables.hpp"
 
 #include "base/range_checks.hpp"
@@ -38,7 +39,7 @@ Status BlockTables::Impl::Groups::check(const BlockManager& manager,
   for (const TableGroup& group : groups) {
     if (Status s = validate(group.retention()); !s) return s;
   }
-  return States::check(options);
+  return check_states(groups, options.checkpoint_every_tokens);
 }
 
 BlockTables::Impl::Groups::~Groups() = default;

@@ -1,4 +1,5 @@
-// What holds for all blocks of the cache: its making, the ways by which a block leaves it, figures.
+// What holds for all blocks of the cache: its making, how a block comes into it and the ways by
+// which it leaves, figures.
 
 #include "blocktable/prefix_cache.hpp"
 
@@ -18,7 +19,7 @@ constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBlocksPerEntry = 16;
 constexpr std::int64_t kFewestEntries = 64;
 constexpr std::int64_t kMostBirths = 1024;
-constexpr std::int64_t kBirthStride = 16;
+constexpr int kBirthShift = 4;
 
 std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
   if (options.history_entries != 0) return options.history_entries;
@@ -32,12 +33,11 @@ constexpr std::array<std::string_view, kNumPrefixRemovals> kRemovalNames = {
     "evicted", "parent_removed", "forgotten", "aborted", "lost", "over_cap"};
 
 /// Births of all blocks would cost 4 bytes a block. Few blocks have few births: all are noted.
-std::int64_t birth_stride(std::int64_t num_blocks) noexcept {
-  return num_blocks <= kMostBirths ? 1 : kBirthStride;
+int birth_shift(std::int64_t num_blocks) noexcept {
+  return num_blocks <= kMostBirths ? 0 : kBirthShift;
 }
 std::int64_t num_births(std::int64_t num_blocks) noexcept {
-  const std::int64_t stride = birth_stride(num_blocks);
-  return (num_blocks + stride - 1) / stride;
+  return ((num_blocks - 1) >> birth_shift(num_blocks)) + 1;
 }
 
 GhostIndexOptions ghost_options(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
@@ -163,6 +163,7 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
   return PrefixIndex::bytes(num_blocks, block_size, prefix.max_extra_keys) +
          2 * PrefixHistory::bytes(history_entries(prefix, num_blocks)) +
          num_births(num_blocks) * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
+         std::int64_t{BlockTables::kPageEntries} * static_cast<std::int64_t>(sizeof(Hash128)) +
          SaltAccounts::bytes(num_blocks, prefix.max_accounts) +
          (prefix.ghost_blocks == 0
               ? 0
@@ -175,6 +176,7 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
 
 PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& options)
     : manager_(&manager),
+      contents_(manager),
       hash_(options.prefix_cache.hash_key),
       block_size_(static_cast<std::size_t>(block_size_of(options))),
       max_keys_(static_cast<std::size_t>(options.prefix_cache.max_extra_keys)),
@@ -185,9 +187,10 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       removed_(history_entries(options.prefix_cache, manager.num_blocks())),
       registered_(history_entries(options.prefix_cache, manager.num_blocks())),
       chains_(static_cast<std::size_t>(options.max_sequences)),
+      run_(static_cast<std::size_t>(BlockTables::kPageEntries)),
       tails_(static_cast<std::size_t>(options.max_sequences) * block_size_),
       keys_(static_cast<std::size_t>(options.max_sequences) * max_keys_),
-      birth_stride_(static_cast<std::size_t>(birth_stride(manager.num_blocks()))),
+      birth_shift_(birth_shift(manager.num_blocks())),
       born_(static_cast<std::size_t>(num_births(manager.num_blocks()))),
       accounts_(manager, options.prefix_cache.max_accounts),
       companions_(make_companions(manager, options.groups)),
@@ -211,11 +214,20 @@ Status PrefixCache::check_keys(std::span<const ExtraKey> keys) const noexcept {
   return {};
 }
 
-bool PrefixCache::is_alive(BlockId id) const noexcept {
-  const PrefixBlock& block = index_.block(id);
-  if (manager_->generation(id) != block.generation) return false;
-  return manager_->content(id) ==
-         (block.is_published() ? BlockContent::published : BlockContent::being_written);
+void PrefixCache::enter(BlockId id, Generation generation, const Hash128& hash,
+                        const PrefixContent& content, std::uint32_t writer) noexcept {
+  index_.insert(id, generation, hash, content, writer);
+  ++stats_.registrations;
+  index_.block(id).last_use = now();
+  if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
+}
+
+void PrefixCache::publish_block(BlockId id, std::uint64_t salt) noexcept {
+  PrefixBlock& block = index_.block(id);
+  contents_.publish(id, block.generation);
+  block.marks |= PrefixBlock::kPublished;
+  ++stats_.published;
+  if (events_.tell != nullptr) tell_stored(id, salt);
 }
 
 /// A block that is still what it was loses its content too: nobody finds it any more, so an
@@ -242,17 +254,22 @@ void PrefixCache::remove_one(BlockId id, PrefixRemoval removal) noexcept {
 void PrefixCache::remove(BlockId id, PrefixRemoval removal) noexcept {
   BlockId next = index_.last_descendant(id);
   while (next != id) {
-    const BlockId parent = index_.parent_of(next).block;
+    const BlockId parent = index_.parent_of(next).block();
     remove_one(next, PrefixRemoval::parent_removed);
     next = index_.last_descendant(parent);
   }
   remove_one(id, removal);
 }
 
+/// Records and places in the table are fetched ahead, because they lie anywhere.
 void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
-  for (const BlockId id : ids) {
-    if (companions_ != nullptr) companions_->evicted(id);
-    if (index_.block(id).is_registered()) remove(id, PrefixRemoval::evicted);
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i + 2 * kAhead < ids.size()) index_.prefetch_record(ids[i + 2 * kAhead]);
+    if (i + kAhead < ids.size()) index_.prefetch_table(index_.block(ids[i + kAhead]).hash);
+    if (i + kAhead / 2 < ids.size()) index_.prefetch_head(index_.block(ids[i + kAhead / 2]).hash);
+    if (companions_ != nullptr) companions_->evicted(ids[i]);
+    if (index_.block(ids[i]).is_registered()) remove(ids[i], PrefixRemoval::evicted);
   }
 }
 

@@ -13,6 +13,7 @@
 /// With groups of layers, the blocks of one group are registered: the first whose layers keep all
 /// tokens. What the other groups keep for them are companions (prefix_companions.hpp).
 
+#include "allocator/block_contents.hpp"
 #include "blocktable/ghost_index.hpp"
 #include "blocktable/page_tree.hpp"
 #include "blocktable/prefix_companions.hpp"
@@ -59,12 +60,13 @@ struct PrefixChain {
   PrefixMatch found;  ///< by the last adopt
 };
 
-/// The hashes of some blocks of a query that follow one another.
-struct PrefixRun {
-  std::size_t count = 0;  ///< blocks
-  std::size_t found = 0;  ///< of these, the first that are published
-  std::array<Hash128, PrefixHash::kBatch> chains;
-  std::array<Hash128, PrefixHash::kBatch> roots;
+/// The hashes of two batches of a query's blocks: that of block i is at place i % kSize.
+struct PrefixHashRing {
+  static constexpr std::size_t kSize = 2 * PrefixHash::kBatch;
+  std::array<Hash128, kSize> chains;
+  std::array<Hash128, kSize> roots;
+  Hash128 hash(std::int64_t i) const noexcept { return chains[place(i)] ^ roots[place(i)]; }
+  static std::size_t place(std::int64_t i) noexcept { return static_cast<std::size_t>(i) % kSize; }
 };
 
 /// The prefix cache of some tables.
@@ -105,13 +107,29 @@ class PrefixCache {
   PrefixQuery query_of(std::uint32_t slot, std::span<const std::int32_t> tokens) const noexcept {
     return {tokens, chains_[slot].salt, keys_of(slot)};
   }
-  /// Counts a query of a sequence that ended like this.
-  void count_query(std::uint32_t slot, std::span<const std::int32_t> tokens,
-                   const PrefixMatch& found) noexcept;
+  /// Counts a query that ended like this.
+  void count_query(const PrefixQuery& query, const PrefixMatch& found) noexcept;
 
   // prefix_chain.cpp
   void begin(std::uint32_t slot, std::uint64_t salt, std::span<const ExtraKey> keys) noexcept;
   void fork(const Owner& parent, const Owner& child) noexcept;
+  /// Prepares the cache for the next token of a sequence: first its chain, then, once that has
+  /// arrived, the block behind which the token fills another.
+  void prefetch_chain(std::uint32_t slot) const noexcept { __builtin_prefetch(&chains_[slot], 1); }
+  void prefetch_last(std::uint32_t slot) const noexcept {
+    const PrefixChain& c = chains_[slot];
+    if (num_in_tail(c) + 1 != block_size_ || c.last.is_beginning()) return;
+    index_.prefetch_record(c.last.block());
+  }
+  /// Tells the next token of a sequence, unless it fills a block. Returns whether it did.
+  bool add_to_tail(std::uint32_t slot, std::int32_t token) noexcept {
+    PrefixChain& c = chains_[slot];
+    const std::size_t in_tail = num_in_tail(c);
+    if (in_tail + 1 >= block_size_) return false;
+    tail(slot)[in_tail] = token;
+    ++c.known;
+    return true;
+  }
   /// Tells the next tokens of a sequence.
   void add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept;
   void publish(const Owner& owner, std::int64_t length) noexcept;
@@ -143,6 +161,7 @@ class PrefixCache {
   PrefixStats stats() const noexcept;
   PrefixUse use() const noexcept;
   const PrefixChain& chain(std::uint32_t slot) const noexcept { return chains_[slot]; }
+  const BlockContents& contents() const noexcept { return contents_; }
   DuplicateRule duplicates() const noexcept { return duplicates_; }
   SaltAccounts& accounts() noexcept { return accounts_; }
   const SaltAccounts& accounts() const noexcept { return accounts_; }
@@ -179,6 +198,7 @@ class PrefixCache {
 
  private:
   friend struct PrefixProbe;  // tests plant faults with it
+  friend class PrefixBlocks;  // registers blocks without sequences
 
   std::int32_t* tail(std::uint32_t slot) noexcept { return tails_.data() + slot * block_size_; }
   /// The keys that begin in block `block`, from `first` on.
@@ -193,12 +213,33 @@ class PrefixCache {
   Status check_keys_of(BlockId id, std::int64_t number, std::int64_t length,
                        std::span<const ExtraKey> keys) const noexcept;
   /// Whether the manager agrees that a registered block still has the content it had.
-  bool is_alive(BlockId id) const noexcept;
+  bool is_alive(BlockId id) const noexcept {
+    const PrefixBlock& block = index_.block(id);
+    return contents_.has(
+        id, block.generation,
+        block.is_published() ? BlockContent::published : BlockContent::being_written);
+  }
+  /// The tokens of a sequence that are in its tail.
+  std::size_t num_in_tail(const PrefixChain& chain) const noexcept {
+    return static_cast<std::size_t>(chain.known) -
+           static_cast<std::size_t>(chain.blocks) * block_size_;
+  }
   bool add_blocks(const Owner& owner, const std::int32_t* tokens, std::size_t blocks) noexcept;
-  bool add_block(const Owner& owner, const std::int32_t* tokens, const Hash128& chain) noexcept;
-  bool register_block(const Owner& owner, const Hash128& hash,
+  /// A block of a table.
+  struct Entry {
+    BlockId id;
+    Generation generation;
+  };
+  bool add_block(const Owner& owner, const Entry& own, const std::int32_t* tokens,
+                 const Hash128& chain) noexcept;
+  bool register_block(std::uint32_t slot, const Entry& own, const Hash128& hash,
                       const PrefixContent& content) noexcept;
-  void publish_early(BlockId id) noexcept;
+  bool publish_blocks(const Owner& owner, std::span<const BlockId> ids) noexcept;
+  /// Registers a block whose content has been set.
+  void enter(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
+             std::uint32_t writer) noexcept;
+  /// Publishes a registered block that is alive.
+  void publish_block(BlockId id, std::uint64_t salt) noexcept;
   /// Makes room for a block of a salt that has as many as it may.
   void keep_cap(std::int32_t account) noexcept;
   /// Says that a sequence gives up the published blocks of its prefix, from the last to the first.
@@ -224,26 +265,25 @@ class PrefixCache {
   void tell_removed(BlockId id, PrefixRemoval removal) noexcept;
   /// Where it is noted when a block was registered; nullptr: it is not, to save memory.
   std::uint32_t* birth_of(BlockId id) noexcept {
-    const auto number = static_cast<std::size_t>(id.value);
-    return number % birth_stride_ == 0 ? &born_[number / birth_stride_] : nullptr;
+    const auto number = static_cast<std::uint32_t>(id.value);
+    const std::uint32_t noted = number >> birth_shift_;
+    return noted << birth_shift_ == number ? &born_[noted] : nullptr;
   }
   std::uint32_t now() const noexcept { return static_cast<std::uint32_t>(stats_.registrations); }
-  /// How far the search for a query has come.
-  struct Search {
-    std::int64_t blocks = 0;   // found
-    PrefixLink parent;         // the last of them
-    Hash128 chain;             // at the end of the blocks hashed
+  /// How far a query has been hashed.
+  struct Hashed {
+    std::int64_t blocks = 0;
+    Hash128 chain;             // at the end of these blocks
     Hash128 root;              // the same
-    std::size_t next_key = 0;  // the first extra key behind the blocks found
+    std::size_t next_key = 0;  // the first extra key behind these blocks
   };
-  void hash_run(const PrefixQuery& query, Search& at, PrefixRun& run) const noexcept;
-  BlockId find_run(const PrefixQuery& query, Search& at, PrefixRun& run, std::span<BlockId> ids,
-                   std::span<Generation> generations) const noexcept;
   std::int64_t equal_beginning(const PrefixQuery& query, std::int64_t begin, BlockId id,
                                std::int64_t most) const noexcept;
   /// Looks for a block behind those found whose first tokens are the next of the query.
   void find_part(const PrefixQuery& query, std::span<BlockId> ids,
                  std::span<Generation> generations, PrefixMatch& match) const noexcept;
+  void hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
+                  PrefixHashRing& ring) const noexcept;
   void explain(const PrefixQuery& query, const Hash128& chain, const Hash128& root, BlockId found,
                PrefixMatch& match) const noexcept;
 
@@ -258,6 +298,7 @@ class PrefixCache {
                      const std::vector<std::int32_t>& depths) const;
 
   BlockManager* manager_;
+  BlockContents contents_;  // of the manager
   PrefixHash hash_;
   std::size_t block_size_;
   std::size_t max_keys_;
@@ -268,11 +309,12 @@ class PrefixCache {
   PrefixHistory removed_;          // by hash; the fact is the serial of the removal and its cause
   PrefixHistory registered_;       // by chain; the fact is made of the hashes of salt and root
   LazyArray<PrefixChain> chains_;  // by slot of the sequence
+  LazyArray<Hash128> run_;         // [kPageEntries], chains of the blocks that are being added
   LazyArray<std::int32_t> tails_;  // [slots, block_size]
   LazyArray<ExtraKey> keys_;       // [slots, max_extra_keys]
   PrefixStats stats_;
   PrefixUse use_;                                 // without the ghosts
-  std::size_t birth_stride_;                      // of the blocks whose births are noted
+  int birth_shift_;                               // one in 2^birth_shift_ births is noted
   LazyArray<std::uint32_t> born_;                 // registrations when a block was registered
   SaltAccounts accounts_;                         // of some salts
   std::unique_ptr<PrefixCompanions> companions_;  // null: there are no groups

@@ -36,7 +36,7 @@ void PrefixCache::rewind(std::uint32_t slot, std::int32_t blocks, const PrefixLi
     key += its.size();
   }
   c.next_key = static_cast<std::int32_t>(key);
-  c.chain = blocks == 0 ? Hash128{} : index_.block(last.block).hash ^ c.root;
+  c.chain = blocks == 0 ? Hash128{} : index_.block(last.block()).hash ^ c.root;
   c.last = last;
   c.blocks = blocks;
   c.published = std::min(c.published, blocks);
@@ -72,13 +72,16 @@ bool PrefixCache::is_written_by(std::uint32_t slot, BlockId id) const noexcept {
   return block.is_registered() && !block.is_published() && block.writer() == slot;
 }
 
-/// Whole blocks are added from where they are; other tokens go to the tail first.
+/// Whole blocks are added from where they are; other tokens go to the tail first. Blocks that are
+/// added together are on one leaf of the table.
 void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept {
   PrefixChain& c = chains_[owner.slot];
   while (!tokens.empty()) {
-    const std::size_t in_tail = static_cast<std::size_t>(c.known) % block_size_;
+    const std::size_t in_tail = num_in_tail(c);
     if (in_tail == 0 && tokens.size() >= block_size_) {
-      const std::size_t blocks = std::min(PrefixHash::kBatch, tokens.size() / block_size_);
+      const auto on_leaf =
+          static_cast<std::size_t>(BlockTables::kPageEntries - (c.blocks & kPageMask));
+      const std::size_t blocks = std::min(tokens.size() / block_size_, on_leaf);
       if (!add_blocks(owner, tokens.data(), blocks)) return;
       tokens = tokens.subspan(blocks * block_size_);
       continue;
@@ -94,26 +97,34 @@ void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> t
   }
 }
 
-/// Adds at most kBatch blocks whose tokens are all known. Returns false when the chain ends before
-/// their end.
+/// Adds blocks of one leaf whose tokens are all known. Returns false when the chain ends before
+/// their end. What is read and written for a block is fetched kAhead blocks before.
 bool PrefixCache::add_blocks(const Owner& owner, const std::int32_t* tokens,
                              std::size_t blocks) noexcept {
   if (!holds_together(owner)) return false;
   PrefixChain& c = chains_[owner.slot];
-  std::array<Hash128, PrefixHash::kBatch> chains;
-  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_),
-               std::span(chains).first(blocks));
-  for (std::size_t i = 0; i < blocks; ++i) index_.prefetch_table(chains[i] ^ c.root);
-  for (std::size_t i = 0; i < blocks; ++i) {
-    const bool is_added = add_block(owner, tokens + i * block_size_, chains[i]);
+  const BlockId* const ids = &owner.table.id_at(owner.pages, c.blocks);
+  const Generation* const generations = &owner.table.generation_at(owner.pages, c.blocks);
+  const std::span<Hash128> chains(run_.data(), blocks);
+  hash_.extend(c.chain, tokens, block_size_, chains);
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0, fetched = 0; i < blocks; ++i) {
+    for (; fetched < std::min(blocks, i + kAhead); ++fetched) {
+      index_.prefetch_table(chains[fetched] ^ c.root);
+      index_.prefetch_record(ids[fetched]);
+      index_.prefetch_contents(ids[fetched]);
+    }
+    const bool is_added =
+        add_block(owner, {ids[i], generations[i]}, tokens + i * block_size_, chains[i]);
     c.known = c.blocks * static_cast<std::int32_t>(block_size_);
     if (!is_added) return false;
   }
   return true;
 }
 
-/// Adds a block with this chain at its end. Returns false when it cannot be registered.
-bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
+/// Adds a block with this chain at its end. Returns false when it cannot be registered. Nothing is
+/// looked up behind a block that no registered block follows.
+bool PrefixCache::add_block(const Owner& owner, const Entry& own, const std::int32_t* tokens,
                             const Hash128& chain) noexcept {
   PrefixChain& c = chains_[owner.slot];
   const std::span<const ExtraKey> its =
@@ -122,20 +133,19 @@ bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
           : keys_in_block(keys_of(owner.slot), static_cast<std::size_t>(c.next_key), c.blocks);
   const Hash128 root = its.empty() ? c.root : hash_.root_with(c.root, its);
   const PrefixContent content{tokens, its, c.last, c.salt};
-  const BlockId own = owner.table.id_at(std::as_const(owner.pages), c.blocks);
-  BlockId block = index_.find(chain ^ root, content);
+  BlockId block = index_.is_last(c.last) ? kNoBlock : index_.find(chain ^ root, content);
   if (block != kNoBlock && !is_alive(block)) {
     remove(block, PrefixRemoval::lost);
     block = kNoBlock;
   }
   if (block == kNoBlock) {
-    if (!register_block(owner, chain ^ root, content)) {
+    if (!register_block(owner.slot, own, chain ^ root, content)) {
       ++stats_.broken_chains;
       return false;
     }
     registered_.add(chain.high, RegistrationFact(c.salt_tag, root).packed());
-    block = own;
-  } else if (block != own) {
+    block = own.id;
+  } else if (block != own.id) {
     ++stats_.duplicates;
     c.has_equals = true;
   }
@@ -148,57 +158,21 @@ bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
 }
 
 /// Registers the next block of a sequence, unless others have set its content.
-bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
+bool PrefixCache::register_block(std::uint32_t slot, const Entry& own, const Hash128& hash,
                                  const PrefixContent& content) noexcept {
-  const std::int32_t index = chains_[owner.slot].blocks;
-  const BlockId id = owner.table.id_at(std::as_const(owner.pages), index);
-  const Generation generation = owner.table.generation_at(owner.pages, index);
-  if (index_.block(id).is_registered()) {
-    const bool is_current = index_.block(id).generation == generation;
-    if (is_current && salt_of(id) != content.salt) return false;  // the block of another tenant
-    remove(id, PrefixRemoval::lost);
+  const std::int32_t account = account_of(slot);
+  if (index_.block(own.id).is_registered()) {
+    const bool is_current = index_.block(own.id).generation == own.generation;
+    if (is_current && salt_of(own.id) != content.salt) return false;  // the block of another tenant
+    remove(own.id, PrefixRemoval::lost);
   }
-  if (accounts_.is_full(account_of(owner.slot))) keep_cap(account_of(owner.slot));
+  if (accounts_.is_full(account)) keep_cap(account);
   if (!index_.is_current(content.parent)) return false;
-  if (manager_->content(id) != BlockContent::unwritten) return false;
-  if (!manager_->set_content(id, generation, BlockContent::being_written)) return false;
-  index_.insert(id, generation, hash, content, owner.slot);
-  ++stats_.registrations;
-  index_.block(id).last_use = now();
-  if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
-  accounts_.enter(id, account_of(owner.slot));
-  if (fault_ == PrefixFault::publishes_at_registration) publish_early(id);
+  if (!contents_.begin_writing(own.id, own.generation)) return false;
+  enter(own.id, own.generation, hash, content, slot);
+  accounts_.enter(own.id, account);
+  if (fault_ == PrefixFault::publishes_at_registration) publish_block(own.id, content.salt);
   return true;
-}
-
-/// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
-/// others.
-void PrefixCache::keep_cap(std::int32_t account) noexcept {
-  SaltAccounts::PassedOver passed;
-  std::int64_t left = SaltLimits::kPassedOver;
-  while (accounts_.is_full(account)) {
-    const BlockId oldest = accounts_.take_oldest(account, passed, left);
-    if (oldest == kNoBlock) return;
-    remove(oldest, PrefixRemoval::over_cap);
-    left -= passed.idle + passed.kept;  // blocks behind it may have gone with it
-    passed = {};
-  }
-}
-
-void PrefixCache::give_up(const Owner& owner) noexcept {
-  const PrefixChain& c = chains_[owner.slot];
-  const std::int32_t account = account_of(owner.slot);
-  if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
-  PrefixLink at = c.last;
-  for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
-    const BlockId id = at.block;
-    at = index_.parent_of(id);
-    const PrefixBlock& block = index_.block(id);
-    if (!accounts_.has(id, account) || !block.is_published()) continue;
-    const std::span<const Generation> generation(&block.generation, 1);
-    if (manager_->count_published(std::span(&id, 1), generation) == 0) continue;
-    accounts_.give_up(id, block.generation, account, i);
-  }
 }
 
 void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
@@ -206,23 +180,34 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
   const auto end = static_cast<std::int32_t>(
       std::min<std::int64_t>(c.blocks, length / static_cast<std::int64_t>(block_size_)));
   if (end <= c.published || !holds_together(owner)) return;
-  for (std::int32_t i = c.published; i < end; ++i) {
-    const BlockId id = owner.table.id_at(std::as_const(owner.pages), i);
-    if (!is_written_by(owner.slot, id)) continue;
-    if (!is_alive(id)) {  // others set its content: what is behind it goes too
-      remove(id, PrefixRemoval::lost);
-      static_cast<void>(holds_together(owner));
-      return;
-    }
-    PrefixBlock& block = index_.block(id);
-    static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
-    block.marks |= PrefixBlock::kPublished;
-    ++stats_.published;
-    if (events_.tell != nullptr) tell_stored(id, c.salt);
+  for (std::int32_t i = c.published; i < end;) {
+    const std::int32_t on_leaf = BlockTables::kPageEntries - (i & kPageMask);
+    const std::span<const BlockId> ids(&owner.table.id_at(owner.pages, i),
+                                       static_cast<std::size_t>(std::min(on_leaf, end - i)));
+    if (!publish_blocks(owner, ids)) return;
+    i += static_cast<std::int32_t>(ids.size());
   }
   const bool may_share = duplicates_ == DuplicateRule::share && manager_->num_open_tickets() == 0;
   if (c.has_equals && may_share) share_equals(owner, end);
   c.published = end;
+}
+
+/// Publishes those of a sequence's blocks that it has written. Returns false when others have set
+/// the content of one: what is behind it goes too.
+bool PrefixCache::publish_blocks(const Owner& owner, std::span<const BlockId> ids) noexcept {
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i + kAhead < ids.size()) index_.prefetch_record(ids[i + kAhead]);
+    const BlockId id = ids[i];
+    if (!is_written_by(owner.slot, id)) continue;
+    if (!is_alive(id)) {
+      remove(id, PrefixRemoval::lost);
+      static_cast<void>(holds_together(owner));
+      return false;
+    }
+    publish_block(id, chains_[owner.slot].salt);
+  }
+  return true;
 }
 
 /// Goes back along the chain, whose blocks are the registered ones, and compares with the table.
@@ -230,8 +215,8 @@ void PrefixCache::share_equals(const Owner& owner, std::int32_t end) noexcept {
   PrefixChain& c = chains_[owner.slot];
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= c.published; --i) {
-    if (i < end) share_equal(owner, i, at.block);
-    at = index_.parent_of(at.block);
+    if (i < end) share_equal(owner, i, at.block());
+    at = index_.parent_of(at.block());
   }
   c.has_equals = end < c.blocks;
 }
@@ -287,7 +272,7 @@ void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublish
   const std::int64_t in_tail = length % size;
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= keep; --i) {
-    const BlockId block = at.block;
+    const BlockId block = at.block();
     at = index_.parent_of(block);
     if (i == keep) std::copy_n(index_.tokens_of(block), in_tail, tail(owner.slot));
     const bool is_own = owner.table.id_at(std::as_const(owner.pages), i) == block;
@@ -322,8 +307,8 @@ void PrefixCache::fork(const Owner& parent, const Owner& child) noexcept {
   PrefixLink at = p.last;
   BlockId behind = kNoBlock;
   for (std::int32_t i = p.blocks; i > keep; --i) {
-    behind = at.block;
-    at = index_.parent_of(at.block);
+    behind = at.block();
+    at = index_.parent_of(at.block());
   }
   rewind(child.slot, keep, at);
   PrefixChain& c = chains_[child.slot];
@@ -339,8 +324,8 @@ void PrefixCache::fork(const Owner& parent, const Owner& child) noexcept {
 void PrefixCache::forget(const Owner& owner) noexcept {
   PrefixChain& c = chains_[owner.slot];
   if (c.blocks == 0 || !holds_together(owner)) return;
-  BlockId first = c.last.block;
-  while (!index_.is_first(first)) first = index_.parent_of(first).block;
+  BlockId first = c.last.block();
+  while (!index_.is_first(first)) first = index_.parent_of(first).block();
   remove(first, PrefixRemoval::forgotten);
   reset(owner);
 }

@@ -42,7 +42,7 @@ Status PrefixCache::check_hashes(std::vector<std::int32_t>& depths) const {
     if (!index_.links_agree(BlockId(i))) return violated(Invariant::prefix_counts, BlockId(i));
     way.clear();
     for (BlockId id(i); id != kNoBlock && !made[static_cast<std::size_t>(id.value)].is_made;
-         id = index_.parent_of(id).block) {
+         id = index_.parent_of(id).block()) {
       if (!index_.block(id).is_registered() || std::ssize(way) > index_.registered()) {
         return violated(Invariant::prefix_blocks, BlockId(i));
       }
@@ -52,11 +52,11 @@ Status PrefixCache::check_hashes(std::vector<std::int32_t>& depths) const {
       const BlockId id = way.back();
       const PrefixLink parent = index_.parent_of(id);
       Made& its = made[static_cast<std::size_t>(id.value)];
-      if (parent.block == kNoBlock) {
+      if (parent.block() == kNoBlock) {
         its.salt = index_.block(id).origin;
         its.root = hash_.root_of(its.salt);
       } else {
-        its = made[static_cast<std::size_t>(parent.block.value)];
+        its = made[static_cast<std::size_t>(parent.block().value)];
       }
       std::array<ExtraKey, PrefixOptions::kMostExtraKeys> keys;
       const std::size_t num_keys = index_.block(id).num_keys();
@@ -68,8 +68,7 @@ Status PrefixCache::check_hashes(std::vector<std::int32_t>& depths) const {
         its.root = hash_.root_with(its.root, std::span(keys).first(num_keys));
       }
       ++its.depth;
-      const Hash128 before = its.chain;
-      hash_.extend(before, index_.tokens_of(id), size, std::span(&its.chain, 1));
+      hash_.extend(its.chain, index_.tokens_of(id), block_size_, std::span(&its.chain, 1));
       its.is_made = true;
       if ((its.chain ^ its.root) != index_.block(id).hash) {
         return violated(Invariant::prefix_blocks, id);
@@ -92,6 +91,7 @@ Status PrefixCache::check_block(BlockId id, std::int32_t depth, const std::vecto
                           manager_->content(id) == BlockContent::being_written;
     return is_early ? violated(Invariant::prefix_blocks, id) : Status{};
   }
+  if (chains_.size() == 0) return {};  // callers have the tables
   const auto slot = static_cast<std::size_t>(block.writer());
   const Writer none;
   const Writer& writer = slot < by_slot.size() ? by_slot[slot] : none;
@@ -114,12 +114,12 @@ Status PrefixCache::check_chain(std::uint32_t slot, const Sequence& sequence,
   const bool is_doubt_right =
       c.doubt == PrefixChain::kNoDoubt || (c.known <= c.doubt && c.doubt < sequence.length);
   const bool fits = c.known <= sequence.length && c.published <= c.blocks && is_doubt_right &&
-                    c.blocks == c.known / size && (c.blocks == 0) == (c.last.block == kNoBlock);
-  if (!fits) return violated(Invariant::prefix_counts, c.last.block, c.blocks, c.known);
+                    c.blocks == c.known / size && (c.blocks == 0) == (c.last.block() == kNoBlock);
+  if (!fits) return violated(Invariant::prefix_counts, c.last.block(), c.blocks, c.known);
   if (c.blocks == 0 || !index_.is_current(c.last)) return {};
-  const std::int32_t depth = depths[static_cast<std::size_t>(c.last.block.value)];
-  if (depth != c.blocks || (index_.block(c.last.block).hash ^ c.root) != c.chain) {
-    return violated(Invariant::prefix_counts, c.last.block, c.blocks, depth);
+  const std::int32_t depth = depths[static_cast<std::size_t>(c.last.block().value)];
+  if (depth != c.blocks || (index_.block(c.last.block()).hash ^ c.root) != c.chain) {
+    return violated(Invariant::prefix_counts, c.last.block(), c.blocks, depth);
   }
   return {};
 }

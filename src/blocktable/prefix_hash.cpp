@@ -11,7 +11,16 @@ namespace {
 /// The first word of an input that is not a block's.
 enum class Domain : std::uint64_t { salt = 1, keys = 2 };
 
+constexpr std::size_t kUsualBytes = 16 * sizeof(std::int32_t);  // of the tokens of a block
+
 Hash128 from(const XXH128_hash_t& hash) noexcept { return {hash.low64, hash.high64}; }
+
+/// The hash of kBytes bytes.
+template <std::size_t kBytes, class Secret>
+[[gnu::always_inline, gnu::flatten]] inline Hash128 hash_of(const void* input,
+                                                            const Secret& secret) noexcept {
+  return from(XXH3_128bits_withSecret(input, kBytes, secret.data(), secret.size()));
+}
 
 }  // namespace
 
@@ -38,18 +47,18 @@ Hash128 PrefixHash::root_with(const Hash128& root, std::span<const ExtraKey> key
 }
 
 /// The hashes of the blocks' own tokens do not depend on each other, so the processor computes
-/// several at once.
-void PrefixHash::extend(const Hash128& chain, const std::int32_t* tokens, std::int64_t block_size,
+/// several at once. The length of a usual block is a constant, so its hash needs no choice by
+/// length.
+void PrefixHash::extend(Hash128 chain, const std::int32_t* tokens, std::size_t block_size,
                         std::span<Hash128> chains) const noexcept {
-  const std::size_t bytes = static_cast<std::size_t>(block_size) * sizeof(std::int32_t);
-  Hash128 before = chain;
+  const std::size_t bytes = block_size * sizeof(std::int32_t);
   for (Hash128& after : chains) {
     const Hash128 own =
-        from(XXH3_128bits_withSecret(tokens, bytes, secret_.data(), secret_.size()));
-    const std::array<Hash128, 2> input = {before, own};
-    after =
-        from(XXH3_128bits_withSecret(input.data(), sizeof(input), secret_.data(), secret_.size()));
-    before = after;
+        bytes == kUsualBytes
+            ? hash_of<kUsualBytes>(tokens, secret_)
+            : from(XXH3_128bits_withSecret(tokens, bytes, secret_.data(), secret_.size()));
+    const std::array<Hash128, 2> input = {chain, own};
+    after = chain = hash_of<sizeof(input)>(input.data(), secret_);
     tokens += block_size;
   }
 }

@@ -44,10 +44,10 @@ class PrefixHash {
   /// The root behind a block in which these extra keys begin. Requires at least one.
   Hash128 root_with(const Hash128& root, std::span<const ExtraKey> keys) const noexcept;
   /// Extends a chain by whole blocks, one for each element of `chains`, which receives the chain at
-  /// the end of each block. `chains` holds at most kBatch.
-  void extend(const Hash128& chain, const std::int32_t* tokens, std::int64_t block_size,
+  /// the end of each block. Many blocks in a call take less time than one in each of many calls.
+  void extend(Hash128 chain, const std::int32_t* tokens, std::size_t block_size,
               std::span<Hash128> chains) const noexcept;
-  static constexpr std::size_t kBatch = 32;  ///< blocks of one call of extend
+  static constexpr std::size_t kBatch = 16;  ///< blocks that the cache hashes in a call
 
  private:
   static constexpr std::size_t kSecretBytes = 192;

@@ -18,7 +18,7 @@ class PrefixHistory {
   struct Note {
     std::uint64_t hash = 0;
     std::uint64_t fact = 0;        ///< the caller's
-    std::uint32_t next_older = 0;  ///< with this place in the table, plus 1; 0: none
+    std::uint32_t next_older = 0;  ///< with this place in the table; 0: none
     std::uint32_t next_newer = 0;  ///< the same
   };
 
@@ -33,11 +33,32 @@ class PrefixHistory {
  private:
   std::size_t place_of(std::uint64_t hash) const noexcept { return hash & (heads_.size() - 1); }
 
-  LazyArray<Note> notes_;
-  LazyArray<std::uint32_t> heads_;  // the newest note at each place, plus 1; 0: none
-  std::size_t oldest_ = 0;          // overwritten next
+  LazyArray<Note> notes_;           // from 1 on
+  LazyArray<std::uint32_t> heads_;  // the newest note at each place; 0: none
+  std::uint32_t oldest_ = 1;        // overwritten next
   bool is_full_ = false;
 };
+
+/// The oldest note of all is the last of its chain: the link to it is in the note before it, or at
+/// its place in the table. Which one it is looks random to a processor, and so does whether a place
+/// has a note already. So both are written, without a branch: note 0 is there for what is not
+/// meant.
+inline void PrefixHistory::add(std::uint64_t hash, std::uint64_t fact) noexcept {
+  const std::uint32_t number = oldest_;
+  Note& note = notes_[number];
+  if (is_full_) {
+    std::uint32_t& place = heads_[place_of(note.hash)];
+    notes_[note.next_newer].next_older = 0;
+    place = note.next_newer == 0 ? 0 : place;
+  }
+  std::uint32_t& head = heads_[place_of(hash)];
+  note = {hash, fact, head, 0};
+  notes_[head].next_newer = number;
+  head = number;
+  if (++oldest_ < notes_.size()) return;
+  oldest_ = 1;
+  is_full_ = true;
+}
 
 /// The fact of a note about a registration: enough to tell salts and extra keys apart in a report.
 struct RegistrationFact {

@@ -15,11 +15,6 @@ constexpr std::size_t kWordsPerKey = kWordsPerId + 1;
 
 int hash_bits = 64;
 
-std::uint64_t packed(const PrefixLink& link) noexcept {
-  return static_cast<std::uint64_t>(link.registration) << 32U |
-         static_cast<std::uint32_t>(link.block.value);
-}
-
 /// At most one place a block, so that the table costs at most 4 bytes a block.
 std::size_t places(std::int64_t num_blocks) noexcept {
   return std::bit_floor(static_cast<std::size_t>(num_blocks));
@@ -53,13 +48,6 @@ std::int64_t PrefixIndex::bytes(std::int64_t num_blocks, std::int64_t block_size
          static_cast<std::int64_t>(places(num_blocks) * sizeof(std::uint32_t));
 }
 
-PrefixLink PrefixIndex::parent_of(BlockId id) const noexcept {
-  if (is_first(id)) return {};
-  const std::uint64_t origin = block(id).origin;
-  return {BlockId(static_cast<std::int32_t>(static_cast<std::uint32_t>(origin))),
-          static_cast<std::uint32_t>(origin >> 32U)};
-}
-
 ExtraKey PrefixIndex::key_of(BlockId id, std::size_t i) const noexcept {
   const std::int32_t* const its = words(id) + block_size_ + kWordsPerKey * i;
   ExtraKey key{.first_token = its[kWordsPerId]};
@@ -67,47 +55,21 @@ ExtraKey PrefixIndex::key_of(BlockId id, std::size_t i) const noexcept {
   return key;
 }
 
-/// Compares everything that the hash stands for. The parent has been compared in the same way when
-/// it was found.
-bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept {
-  const PrefixBlock& b = block(id);
-  const bool is_first_block = content.parent.block == kNoBlock;
-  if (is_first(id) != is_first_block) return false;
-  if (b.origin != (is_first_block ? content.salt : packed(content.parent))) return false;
-  if (!std::equal(content.tokens, content.tokens + block_size_, words(id))) return false;
-  if (b.num_keys() != content.keys.size()) return false;
-  for (std::size_t i = 0; i < content.keys.size(); ++i) {
+bool PrefixIndex::has_keys(BlockId id, std::span<const ExtraKey> keys) const noexcept {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     const ExtraKey own = key_of(id, i);
-    if (own.key != content.keys[i].key) return false;
-    if (own.first_token != place_in_block(content.keys[i])) return false;
+    if (own.key != keys[i].key) return false;
+    if (own.first_token != place_in_block(keys[i])) return false;
   }
   return true;
-}
-
-BlockId PrefixIndex::find(const Hash128& hash, const PrefixContent& content) const noexcept {
-  for (std::uint32_t at = heads_[place_of(hash)]; at != 0; at = blocks_[at - 1].next) {
-    if (((blocks_[at - 1].hash.low ^ hash.low) & tag_mask_) != 0) continue;
-    if (holds(linked(at), content)) return linked(at);
-  }
-  return kNoBlock;
-}
-
-void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
-  const std::uint32_t head = heads_[place_of(hash)];
-  if (head == 0) return;
-  const auto* const record = reinterpret_cast<const char*>(&blocks_[head - 1]);
-  __builtin_prefetch(record);
-  __builtin_prefetch(record + sizeof(PrefixBlock) - 1);
-  const auto* const content = reinterpret_cast<const char*>(words(linked(head)));
-  __builtin_prefetch(content);
 }
 
 void PrefixIndex::insert(BlockId id, Generation generation, const Hash128& hash,
                          const PrefixContent& content, std::uint32_t writer) noexcept {
   PrefixBlock& b = block(id);
-  const bool is_first_block = content.parent.block == kNoBlock;
+  const bool is_first_block = content.parent.is_beginning();
   std::int32_t* const own = contents_.data() + index(id) * words_per_block_;
-  std::copy_n(content.tokens, block_size_, own);
+  copy_tokens(content.tokens, own, block_size_);
   for (std::size_t i = 0; i < content.keys.size(); ++i) {
     std::int32_t* const its = own + block_size_ + kWordsPerKey * i;
     std::memcpy(its, &content.keys[i].key, sizeof(content.keys[i].key));
@@ -119,13 +81,13 @@ void PrefixIndex::insert(BlockId id, Generation generation, const Hash128& hash,
   b.marks = PrefixBlock::kRegistered | (is_first_block ? PrefixBlock::kFirst : 0) |
             static_cast<std::uint32_t>(content.keys.size()) << PrefixBlock::kKeysShift | writer;
   b.first_child = b.next_sibling = b.previous_sibling = 0;
-  b.origin = is_first_block ? content.salt : packed(content.parent);
+  b.origin = origin_of(content);
   std::uint32_t& head = heads_[place_of(hash)];
   b.next = head;
   head = link(id);
   ++registered_;
   if (is_first_block) return;
-  PrefixBlock& parent = block(content.parent.block);
+  PrefixBlock& parent = block(content.parent.block());
   b.next_sibling = parent.first_child;
   if (b.next_sibling != 0) blocks_[b.next_sibling - 1].previous_sibling = link(id);
   parent.first_child = link(id);
@@ -140,7 +102,7 @@ void PrefixIndex::erase(BlockId id) noexcept {
   if (b.previous_sibling != 0) {
     blocks_[b.previous_sibling - 1].next_sibling = b.next_sibling;
   } else if (!is_first(id)) {
-    block(parent_of(id).block).first_child = b.next_sibling;
+    block(parent_of(id).block()).first_child = b.next_sibling;
   }
   b.marks = 0;
   --registered_;
@@ -160,7 +122,7 @@ bool PrefixIndex::links_agree(BlockId id) const noexcept {
   const std::uint32_t before = b.previous_sibling != 0
                                    ? blocks_[b.previous_sibling - 1].next_sibling
                                : is_first(id) ? link(id)
-                                              : block(parent.block).first_child;
+                                              : block(parent.block()).first_child;
   if (before != link(id)) return false;
   std::uint32_t at = heads_[place_of(b.hash)];
   for (std::int64_t steps = 0; at != 0 && steps <= registered_; ++steps) {

@@ -15,6 +15,7 @@
 
 #include "base/lazy_array.hpp"
 #include "blocktable/prefix_hash.hpp"
+#include "blocktable/prefix_tokens.hpp"
 #include "kvarena/base/ids.hpp"
 
 #include <cstdint>
@@ -22,11 +23,28 @@
 
 namespace kvarena {
 
-/// A registered block, as a parent of others.
-struct PrefixLink {
-  BlockId block = kNoBlock;        ///< kNoBlock: the beginning of a sequence
-  std::uint32_t registration = 0;  ///< how often the block had been registered
+/// A registered block, as a parent of others. One word, because it is written and read for each
+/// block of a prompt.
+class PrefixLink {
+ public:
+  PrefixLink() = default;
+  PrefixLink(BlockId block, std::uint32_t registration) noexcept
+      : word_(static_cast<std::uint64_t>(registration) << 32U |
+              static_cast<std::uint32_t>(block.value)) {}
+  explicit PrefixLink(std::uint64_t word) noexcept : word_(word) {}
+
+  /// kNoBlock: the beginning of a sequence.
+  BlockId block() const noexcept {
+    return BlockId(static_cast<std::int32_t>(static_cast<std::uint32_t>(word_)));
+  }
+  /// How often the block had been registered.
+  std::uint32_t registration() const noexcept { return static_cast<std::uint32_t>(word_ >> 32U); }
+  bool is_beginning() const noexcept { return block() == kNoBlock; }
+  std::uint64_t word() const noexcept { return word_; }
   friend bool operator==(const PrefixLink&, const PrefixLink&) = default;
+
+ private:
+  std::uint64_t word_ = static_cast<std::uint32_t>(kNoBlock.value);
 };
 
 /// What a block holds, without what is before its parent's end.
@@ -82,11 +100,17 @@ class PrefixIndex {
   PrefixLink link_to(BlockId id) const noexcept { return {id, block(id).registrations}; }
   /// Whether a link names a block that is still registered, or the beginning.
   bool is_current(const PrefixLink& link) const noexcept {
-    return link.block == kNoBlock || (block(link.block).is_registered() &&
-                                      block(link.block).registrations == link.registration);
+    return link.is_beginning() || (block(link.block()).is_registered() &&
+                                   block(link.block()).registrations == link.registration());
+  }
+  /// Whether no registered block follows this link. Requires a current link.
+  bool is_last(const PrefixLink& link) const noexcept {
+    return !link.is_beginning() && block(link.block()).first_child == 0;
   }
   /// The parent of a registered block; kNoBlock for a first block.
-  PrefixLink parent_of(BlockId id) const noexcept;
+  PrefixLink parent_of(BlockId id) const noexcept {
+    return is_first(id) ? PrefixLink() : PrefixLink(block(id).origin);
+  }
   /// The newest child of a registered block, and the child before that; kNoBlock: none.
   BlockId first_child(BlockId id) const noexcept { return linked(block(id).first_child); }
   BlockId next_sibling(BlockId id) const noexcept { return linked(block(id).next_sibling); }
@@ -104,6 +128,17 @@ class PrefixIndex {
     __builtin_prefetch(&heads_[place_of(hash)]);
   }
   void prefetch_block(const Hash128& hash) const noexcept;
+  void prefetch_head(const Hash128& hash) const noexcept {
+    const std::uint32_t head = heads_[place_of(hash)];
+    if (head != 0) __builtin_prefetch(&blocks_[head - 1], 1);
+  }
+  /// Prepares the cache for insert or erase of a block: its record and its contents.
+  void prefetch_record(BlockId id) const noexcept {
+    const auto* const record = reinterpret_cast<const char*>(&block(id));
+    __builtin_prefetch(record, 1);
+    __builtin_prefetch(record + sizeof(PrefixBlock) - 1, 1);
+  }
+  void prefetch_contents(BlockId id) const noexcept { __builtin_prefetch(words(id), 1); }
   /// Registers a block, which is not registered. `writer` is below 2^24. Its parent is current.
   void insert(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
               std::uint32_t writer) noexcept;
@@ -129,6 +164,11 @@ class PrefixIndex {
     return contents_.data() + index(id) * words_per_block_;
   }
   bool holds(BlockId id, const PrefixContent& content) const noexcept;
+  bool has_keys(BlockId id, std::span<const ExtraKey> keys) const noexcept;
+  /// What PrefixBlock::origin is for a block with this content.
+  static std::uint64_t origin_of(const PrefixContent& content) noexcept {
+    return content.parent.is_beginning() ? content.salt : content.parent.word();
+  }
   /// The first token of a key that begins in a block, counted from that block's first token.
   std::int32_t place_in_block(const ExtraKey& key) const noexcept {
     return static_cast<std::int32_t>(key.first_token % static_cast<std::int64_t>(block_size_));
@@ -143,5 +183,34 @@ class PrefixIndex {
   std::uint64_t tag_mask_;  // the bits of a hash that are compared
   std::int64_t registered_ = 0;
 };
+
+/// Compares everything that the hash stands for. The parent has been compared in the same way when
+/// it was found.
+inline bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept {
+  const PrefixBlock& b = block(id);
+  if (is_first(id) != content.parent.is_beginning()) return false;
+  if (b.origin != origin_of(content)) return false;
+  if (!equal_tokens(content.tokens, words(id), block_size_)) return false;
+  if (b.num_keys() != content.keys.size()) return false;
+  return content.keys.empty() || has_keys(id, content.keys);
+}
+
+inline BlockId PrefixIndex::find(const Hash128& hash, const PrefixContent& content) const noexcept {
+  for (std::uint32_t at = heads_[place_of(hash)]; at != 0; at = blocks_[at - 1].next) {
+    if (((blocks_[at - 1].hash.low ^ hash.low) & tag_mask_) != 0) continue;
+    if (holds(linked(at), content)) return linked(at);
+  }
+  return kNoBlock;
+}
+
+inline void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
+  const std::uint32_t head = heads_[place_of(hash)];
+  if (head == 0) return;
+  const auto* const record = reinterpret_cast<const char*>(&blocks_[head - 1]);
+  __builtin_prefetch(record);
+  __builtin_prefetch(record + sizeof(PrefixBlock) - 1);
+  const auto* const content = reinterpret_cast<const char*>(words(linked(head)));
+  __builtin_prefetch(content);
+}
 
 }  // namespace kvarena

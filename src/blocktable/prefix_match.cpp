@@ -11,82 +11,79 @@ std::span<const ExtraKey> PrefixCache::keys_in_block(std::span<const ExtraKey> k
                                                      std::size_t first,
                                                      std::int64_t block) const noexcept {
   const std::int64_t end = (block + 1) * static_cast<std::int64_t>(block_size_);
+  if (first == keys.size()) return {};
   std::size_t last = first;
   while (last < keys.size() && keys[last].first_token < end) ++last;
   return keys.subspan(first, last - first);
 }
 
-/// Hashes the next blocks of a query, and has the cache fetch where they are looked for.
-void PrefixCache::hash_run(const PrefixQuery& query, Search& at, PrefixRun& run) const noexcept {
+/// Hashes the next blocks of a query, of which `most` are looked for, and has the cache fetch
+/// where.
+void PrefixCache::hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
+                             PrefixHashRing& ring) const noexcept {
   const auto size = static_cast<std::int64_t>(block_size_);
-  hash_.extend(at.chain, query.tokens.data() + at.blocks * size, size,
-               std::span(run.chains).first(run.count));
-  at.chain = run.chains[run.count - 1];
-  std::size_t key = at.next_key;
-  for (std::size_t i = 0; i < run.count; ++i) {
-    const std::int64_t block = at.blocks + static_cast<std::int64_t>(i);
-    const auto its = keys_in_block(query.extra_keys, key, block);
-    if (!its.empty()) at.root = hash_.root_with(at.root, its);
-    key += its.size();
-    run.roots[i] = at.root;
-    index_.prefetch_table(run.chains[i] ^ at.root);
-  }
-  for (std::size_t i = 0; i < run.count; ++i) {
-    index_.prefetch_block(run.chains[i] ^ run.roots[i]);
-  }
-}
-
-/// Looks for the blocks of a run, up to the first that is not there or not published. Returns that
-/// one's block when it is being written, or kNoBlock.
-BlockId PrefixCache::find_run(const PrefixQuery& query, Search& at, PrefixRun& run,
-                              std::span<BlockId> ids,
-                              std::span<Generation> generations) const noexcept {
-  const auto size = static_cast<std::int64_t>(block_size_);
-  for (run.found = 0; run.found < run.count; ++run.found) {
+  const std::int64_t count =
+      std::min(most - at.blocks, static_cast<std::int64_t>(PrefixHash::kBatch));
+  if (count <= 0) return;
+  const std::span<Hash128> chains =
+      std::span(ring.chains)
+          .subspan(PrefixHashRing::place(at.blocks), static_cast<std::size_t>(count));
+  hash_.extend(at.chain, query.tokens.data() + at.blocks * size, block_size_, chains);
+  at.chain = chains.back();
+  for (const Hash128& chain : chains) {
     const auto its = keys_in_block(query.extra_keys, at.next_key, at.blocks);
-    const PrefixContent content{query.tokens.data() + at.blocks * size, its, at.parent, query.salt};
-    const BlockId id = index_.find(run.chains[run.found] ^ run.roots[run.found], content);
-    if (id == kNoBlock || !index_.block(id).is_published()) return id;
+    if (!its.empty()) at.root = hash_.root_with(at.root, its);
     at.next_key += its.size();
-    at.parent = index_.link_to(id);
-    ids[run.found] = id;
-    generations[run.found] = index_.block(id).generation;
-    ++at.blocks;
+    ring.roots[PrefixHashRing::place(at.blocks++)] = at.root;
+    index_.prefetch_table(chain ^ at.root);
   }
-  return kNoBlock;
 }
 
-/// Goes run by run, and asks the manager about the blocks of each.
+/// From the second batch on, blocks are hashed a batch before they are looked for, so that what the
+/// search reads arrives in the meantime. A prompt that nobody has seen costs one batch.
 PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
                                std::span<Generation> generations) const noexcept {
+  constexpr auto kBatch = static_cast<std::int64_t>(PrefixHash::kBatch);
+  constexpr std::int64_t kAhead = 8;
   const auto size = static_cast<std::int64_t>(block_size_);
   const std::int64_t full = std::ssize(query.tokens) / size;
   const bool is_capped = full > 0 && std::ssize(query.tokens) % size == 0;
   const std::int64_t most = std::min(is_capped ? full - 1 : full, std::ssize(ids));
   PrefixMatch match{.stop = is_capped ? PrefixStop::capped : PrefixStop::less_than_a_block};
-  Search at;
-  at.root = hash_.root_of(query.salt);
-  PrefixRun run;
-  while (match.blocks < most) {
-    run.count =
-        static_cast<std::size_t>(std::min<std::int64_t>(PrefixHash::kBatch, most - match.blocks));
-    const std::span<BlockId> its_ids = ids.subspan(static_cast<std::size_t>(match.blocks));
-    const std::span<Generation> its = generations.subspan(static_cast<std::size_t>(match.blocks));
-    hash_run(query, at, run);
-    const BlockId pending = find_run(query, at, run, its_ids, its);
-    const auto alive = static_cast<std::size_t>(
-        manager_->count_published(its_ids.first(run.found), its.first(run.found)));
-    match.blocks += static_cast<std::int64_t>(alive);
-    if (alive == run.count) continue;
-    if (alive == run.found) {
-      explain(query, run.chains[alive], run.roots[alive], pending, match);
-    } else {
+  Hashed hashed;
+  hashed.root = hash_.root_of(query.salt);
+  PrefixHashRing ring;
+  PrefixLink parent;
+  std::size_t next_key = 0;
+  std::int64_t i = 0;
+  for (; i < most; ++i) {
+    if (i % kBatch == 0) {
+      hash_batch(query, most, hashed, ring);
+      if (i == kBatch) hash_batch(query, most, hashed, ring);
+    }
+    if (i + kAhead < hashed.blocks) index_.prefetch_block(ring.hash(i + kAhead));
+    const auto its = keys_in_block(query.extra_keys, next_key, i);
+    const BlockId id =
+        index_.find(ring.hash(i), {query.tokens.data() + i * size, its, parent, query.salt});
+    if (id == kNoBlock || !index_.block(id).is_published()) {
+      match.blocks = i;
+      const std::size_t place = PrefixHashRing::place(i);
+      explain(query, ring.chains[place], ring.roots[place], id, match);
+      break;
+    }
+    const Generation generation = index_.block(id).generation;
+    if (!contents_.can_be_found(id, generation)) {
       match.stop = PrefixStop::evicted;  // others took it, and nobody has noticed yet
       match.removal = PrefixRemoval::lost;
+      break;
     }
-    break;
+    next_key += its.size();
+    parent = index_.link_to(id);
+    ids[static_cast<std::size_t>(i)] = id;
+    generations[static_cast<std::size_t>(i)] = generation;
   }
-  match.tokens = match.registered_tokens = match.blocks * size;
+  match.blocks = i;
+  match.tokens = match.registered_tokens = i * size;
   find_part(query, ids, generations, match);
   return match;
 }
@@ -118,15 +115,14 @@ void PrefixCache::explain(const PrefixQuery& query, const Hash128& chain, const 
   }
 }
 
-void PrefixCache::count_query(std::uint32_t slot, std::span<const std::int32_t> tokens,
-                              const PrefixMatch& found) noexcept {
+void PrefixCache::count_query(const PrefixQuery& query, const PrefixMatch& found) noexcept {
   ++stats_.queries;
-  stats_.query_tokens += tokens.size();
+  stats_.query_tokens += query.tokens.size();
   if (found.blocks > 0) ++stats_.hits;
   stats_.hit_blocks += static_cast<std::uint64_t>(found.blocks);
   stats_.hit_tokens += static_cast<std::uint64_t>(found.tokens);
   ++stats_.stops[static_cast<std::size_t>(found.stop)];
-  if (ghosts_ != nullptr) observe(query_of(slot, tokens));
+  if (ghosts_ != nullptr) observe(query);
 }
 
 /// The chain is had back from the hash of the last block.
@@ -145,11 +141,11 @@ void PrefixCache::copy_nodes(std::uint32_t slot, std::int32_t first,
   std::ranges::fill(out, kNoBlock);
   const PrefixChain& c = chains_[slot];
   if (!index_.is_current(c.last)) return;
-  BlockId id = c.last.block;
+  BlockId id = c.last.block();
   for (std::int32_t i = c.blocks - 1; i >= first; --i) {
     const auto place = static_cast<std::size_t>(i - first);
     if (place < out.size() && index_.block(id).is_published()) out[place] = id;
-    id = index_.parent_of(id).block;
+    id = index_.parent_of(id).block();
   }
 }
 

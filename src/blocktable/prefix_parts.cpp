@@ -49,8 +49,7 @@ void PrefixCache::find_part(const PrefixQuery& query, std::span<BlockId> ids,
     if (!block.is_published()) continue;
     const std::int64_t count = equal_beginning(query, begin, id, most);
     if (count <= match.part_tokens) continue;
-    if (manager_->count_published(std::span(&id, 1), std::span(&block.generation, 1)) == 0)
-      continue;
+    if (!contents_.can_be_found(id, block.generation)) continue;
     match.part_tokens = count;
     ids[place] = id;
     generations[place] = block.generation;

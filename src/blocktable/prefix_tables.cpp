@@ -75,9 +75,8 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
   if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
   std::int64_t revived = 0;
   if (manager->stats().evictable != 0) {
-    revived = std::count_if(new_ids.data(), new_ids.data() + found.blocks, [this](BlockId id) {
-      return manager->state(id) == BlockState::evictable;
-    });
+    revived = prefix->contents().count_evictable(
+        std::span(new_ids.data(), static_cast<std::size_t>(found.blocks)));
     if (Status s = manager->check_available(revived); !s) return s;
   }
   if (found.part_tokens > 0 && !has_room_for_part(found, std::ssize(query.tokens), revived)) {
@@ -119,7 +118,7 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t>
   }
   prefix->adopted(slot, found, ids.first(blocks));
   if (has_part) prefix->adopt_part(slot, ids.back());
-  prefix->count_query(slot, its_tokens, found);
+  prefix->count_query(prefix->query_of(slot, its_tokens), found);
   if (groups) groups->ask_for_states(s, std::ssize(its_tokens), found);
   return {};
 }
@@ -174,6 +173,17 @@ Status BlockTables::register_tokens(SequenceId id, std::span<const std::int32_t>
   return {};
 }
 
+void BlockTables::Impl::publish(Sequence& s, std::int64_t length) noexcept {
+  const PrefixCache::Owner owner = prefix_owner(s);
+  const bool adds_references = prefix->chain(owner.slot).has_equals;
+  const std::uint64_t before = manager->claim_serial();
+  prefix->publish(owner, length);
+  const std::uint64_t added = manager->claim_serial() - before;
+  if (added == 0 || adds_references) return;
+  own_claims += added;
+  s.claims_seen = 0;
+}
+
 Status BlockTables::publish(SequenceId id, std::int64_t length) {
   Impl& t = *impl_;
   if (t.prefix == nullptr) return there_is_none();
@@ -182,9 +192,9 @@ Status BlockTables::publish(SequenceId id, std::int64_t length) {
   if (length < -1 || length > sequence->length) {
     return invalid_argument(Resource::sequence_length, length, -1, sequence->length);
   }
-  const PrefixCache::Owner owner = t.prefix_owner(*sequence);
-  const std::int32_t before = t.prefix->chain(owner.slot).published;
-  t.prefix->publish(owner, length == -1 ? sequence->length : length);
+  const PrefixChain& chain = t.chain_of(id);
+  const std::int32_t before = chain.published;
+  if (before != chain.blocks) t.publish(*sequence, length == -1 ? sequence->length : length);
   if (t.groups) t.groups->attach_companions(*sequence, before);
   return {};
 }

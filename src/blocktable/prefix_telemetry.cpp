@@ -51,13 +51,13 @@ void PrefixCache::observe(const PrefixQuery& query) noexcept {
   const auto size = static_cast<std::int64_t>(block_size_);
   const std::int64_t most =
       std::min(std::ssize(query.tokens) / size, static_cast<std::int64_t>(ghost_ids_.size()));
-  Search at;
+  Hashed at;
   at.root = hash_.root_of(query.salt);
   std::array<Hash128, PrefixHash::kBatch> chains;
   while (at.blocks < most) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(PrefixHash::kBatch, most - at.blocks));
-    hash_.extend(at.chain, query.tokens.data() + at.blocks * size, size,
+    const auto count = static_cast<std::size_t>(
+        std::min(most - at.blocks, static_cast<std::int64_t>(PrefixHash::kBatch)));
+    hash_.extend(at.chain, query.tokens.data() + at.blocks * size, block_size_,
                  std::span(chains).first(count));
     at.chain = chains[count - 1];
     for (std::size_t i = 0; i < count; ++i, ++at.blocks) {
@@ -92,7 +92,7 @@ void PrefixCache::tell_stored(BlockId id, std::uint64_t salt) noexcept {
   events_.tell({.number = ++events_told_,
                 .kind = PrefixEventKind::stored,
                 .block = id,
-                .parent = index_.parent_of(id).block,
+                .parent = index_.parent_of(id).block(),
                 .salt = salt,
                 .tokens = std::span(index_.tokens_of(id), block_size_),
                 .extra_keys = std::span(keys).first(num_keys)},

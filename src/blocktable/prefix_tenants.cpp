@@ -1,5 +1,5 @@
-// Blocks that an engine hands over by their ids: a sequence cannot begin with those of another
-// tenant, or of other extra keys.
+// Tenants. Blocks that an engine hands over by their ids: a sequence cannot begin with those of
+// another tenant, or of other extra keys. And what a tenant's account keeps and gives up.
 
 #include "blocktable/prefix_cache.hpp"
 
@@ -8,7 +8,7 @@
 namespace kvarena {
 
 std::uint64_t PrefixCache::salt_of(BlockId id) const noexcept {
-  while (!index_.is_first(id)) id = index_.parent_of(id).block;
+  while (!index_.is_first(id)) id = index_.parent_of(id).block();
   return index_.block(id).origin;
 }
 
@@ -55,7 +55,7 @@ Status PrefixCache::check_tenant(BlockId node, std::int64_t number, BlockId agre
                                  std::int64_t length,
                                  const SequenceOptions& options) const noexcept {
   Status keys;
-  for (BlockId id = node; id != agreed; id = index_.parent_of(id).block, --number) {
+  for (BlockId id = node; id != agreed; id = index_.parent_of(id).block(), --number) {
     if (keys) keys = check_keys_of(id, number, length, options.extra_keys);
     if (!index_.is_first(id)) continue;
     const std::uint64_t salt = index_.block(id).origin;
@@ -64,6 +64,36 @@ Status PrefixCache::check_tenant(BlockId node, std::int64_t number, BlockId agre
                           static_cast<std::int64_t>(salt), static_cast<std::int64_t>(salt));
   }
   return keys;
+}
+
+/// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
+/// others.
+void PrefixCache::keep_cap(std::int32_t account) noexcept {
+  SaltAccounts::PassedOver passed;
+  std::int64_t left = SaltLimits::kPassedOver;
+  while (accounts_.is_full(account)) {
+    const BlockId oldest = accounts_.take_oldest(account, passed, left);
+    if (oldest == kNoBlock) return;
+    remove(oldest, PrefixRemoval::over_cap);
+    left -= passed.idle + passed.kept;  // blocks behind it may have gone with it
+    passed = {};
+  }
+}
+
+void PrefixCache::give_up(const Owner& owner) noexcept {
+  const PrefixChain& c = chains_[owner.slot];
+  const std::int32_t account = account_of(owner.slot);
+  if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
+  PrefixLink at = c.last;
+  for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
+    const BlockId id = at.block();
+    at = index_.parent_of(id);
+    const PrefixBlock& block = index_.block(id);
+    if (!accounts_.has(id, account) || !block.is_published()) continue;
+    const std::span<const Generation> generation(&block.generation, 1);
+    if (manager_->count_published(std::span(&id, 1), generation) == 0) continue;
+    accounts_.give_up(id, block.generation, account, i);
+  }
 }
 
 }  // namespace kvarena

@@ -19,8 +19,8 @@ namespace kvarena {
 /// new block.
 struct Sequence {
   std::int64_t next_slot = 0;  ///< one past the slot of the last token
-  /// The value of BlockManager::claim_serial when the block of the last token had no other claims;
-  /// 0: not checked. While the manager's value is the same, the block still has no other claims.
+  /// The value of claims_of_others when the block of the last token had no other claims; 0: not
+  /// checked. While the tables' value is the same, the block still has no other claims.
   std::uint64_t claims_seen = 0;
   std::int32_t room = 0;           ///< tokens that still fit into the block of the last token
   std::int32_t length = 0;         ///< tokens

@@ -1,5 +1,6 @@
 // States of recurrent layers: the references of forks, pins and cuts.
 
+#include "blocktable/state_extras.hpp"
 #include "blocktable/state_tables.hpp"
 
 #include <algorithm>
@@ -33,8 +34,8 @@ Status BlockTables::Impl::Groups::States::share(SequenceId parent, Sequence& chi
   if (length == 0) return {};
   const std::int32_t record =
       has_all(parent, length) ? CheckpointList::kNone : live_record(parent, length);
-  std::array<BlockId, kMaxParts> ids;
-  std::array<Generation, kMaxParts> generations;
+  std::array<BlockId, kMaxStateParts> ids;
+  std::array<Generation, kMaxStateParts> generations;
   for (const Of& of : list) {
     const auto parts = static_cast<std::size_t>(of.parts);
     if (record != CheckpointList::kNone) {

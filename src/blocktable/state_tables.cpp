@@ -58,17 +58,13 @@ Status violated(std::uint64_t subject, std::int64_t expected, std::int64_t found
 
 }  // namespace
 
-bool BlockTables::Impl::Groups::States::any_of(std::span<const TableGroup> groups) noexcept {
-  return std::ranges::find(groups, PagedKind::state, &TableGroup::kind) != groups.end();
-}
-
-Status BlockTables::Impl::Groups::States::check(const BlockTablesOptions& options) noexcept {
-  if (!any_of(options.groups)) return {};
-  const std::int64_t every = options.checkpoint_every_tokens;
+Status check_states(std::span<const TableGroup> groups, std::int64_t every) noexcept {
+  if (std::ranges::find(groups, PagedKind::state, &TableGroup::kind) == groups.end()) return {};
   if (Status s = check_option(Option::checkpoint_every_tokens, every, 0, kMaxTokens); !s) return s;
-  for (const TableGroup& group : options.groups) {
+  for (const TableGroup& group : groups) {
     if (group.kind == PagedKind::state) {
-      if (Status s = check_option(Option::num_parts, group.num_parts, 1, std::int64_t{kMaxParts});
+      if (Status s =
+              check_option(Option::num_parts, group.num_parts, 1, std::int64_t{kMaxStateParts});
           !s)
         return s;
       if (Status s = check_enum(Option::mode, group.mode, StateMode::read_write); !s) return s;
@@ -80,6 +76,10 @@ Status BlockTables::Impl::Groups::States::check(const BlockTablesOptions& option
                           every - beyond + group.block_size_tokens);
   }
   return {};
+}
+
+bool BlockTables::Impl::Groups::States::any_of(std::span<const TableGroup> groups) noexcept {
+  return std::ranges::find(groups, PagedKind::state, &TableGroup::kind) != groups.end();
 }
 
 std::int64_t BlockTables::Impl::Groups::States::host_bytes(

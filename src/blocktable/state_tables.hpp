@@ -23,8 +23,6 @@
 namespace kvarena {
 
 struct BlockTables::Impl::Groups::States {
-  static constexpr std::size_t kMaxParts = 4096;
-
   /// What is known of a group of states.
   struct Of {
     std::size_t group = 0;          ///< in the tables
@@ -57,7 +55,6 @@ struct BlockTables::Impl::Groups::States {
     std::size_t num_extras = 0;
   };
 
-  static Status check(const BlockTablesOptions& options) noexcept;
   /// Returns whether any group is of states.
   static bool any_of(std::span<const TableGroup> groups) noexcept;
   States(Groups& groups, const BlockTablesOptions& options);

@@ -4,6 +4,7 @@
 #include "base/range_checks.hpp"
 #include "cache/backend_sizes.hpp"
 #include "cache/cache_options.hpp"
+#include "cache/encoder_writes.hpp"
 #include "cache/scrub_planner.hpp"
 #include "device/request_checks.hpp"
 #include "kvarena/allocator/layer_view.hpp"
@@ -267,6 +268,10 @@ CacheFootprint footprint_of(const CachePlan& plan) noexcept {
       .device_allocations = 1 + workspaces.count,
       .host_bytes = BlockManager::host_bytes(manager_options(plan)) +
                     BlockTables::host_bytes(num_ids(plan), block_tables_options(plan))};
+  if (plan.groups) {
+    footprint.host_bytes += EncoderWrites::host_bytes(
+        plan.groups->layout, plan.options.max_sequences, plan.backend.limits.max_rows);
+  }
   if (plan.backend.scrubs) {
     footprint.host_bytes += ScrubPlanner::host_bytes(
         plan.pool.num_blocks, plan.options.layout.block_size_tokens, plan.backend.limits);

@@ -288,6 +288,7 @@ Status CudaGroupBackend::write_cross(const KvLayerView& kv, const WriteCrossArgs
                           .dtype = args.dtype,
                           .slots = tables_.cross_slots(),
                           .num_tokens = num_tokens,
+                          .scales = args.scales,
                           .key_token_stride_bytes = args.key_token_stride_bytes,
                           .value_token_stride_bytes = args.value_token_stride_bytes};
   return launch_layer([&](void* stream) {

@@ -81,6 +81,7 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
                            .mode = states.mode,
                            .keeps_for_undo = states.keeps_for_undo});
   }
+  if (Status s = check_states(plan.tables, options.checkpoint_every_tokens); !s) return s;
   if (options.prefix_cache.is_on) {
     if (Status e = PrefixCache::check_groups(options.prefix_cache, plan.tables); !e) return e;
   }

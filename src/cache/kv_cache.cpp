@@ -12,6 +12,7 @@
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -63,6 +64,12 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   Result<BlockTables> its_tables = BlockTables::create(manager, block_tables_options(plan));
   if (!its_tables) return its_tables.status();
   tables.emplace(std::move(*its_tables));
+  longest_tokens =
+      plan.groups ? plan.backend.max_sequence_tokens
+                  : std::int64_t{plan.backend.max_sequence_blocks} * arena.layout().block_size();
+  if (options.max_sequence_tokens != 0) {
+    longest_tokens = std::min(longest_tokens, options.max_sequence_tokens);
+  }
   if (Status status = create_stream(); !status) return status;
   Result<StepRing> its_ring = StepRing::create(*device, options.steps_in_flight);
   if (!its_ring) return its_ring.status();
@@ -74,6 +81,9 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   if (device->kind() == DeviceKind::cuda && arena.groups() && !arena.groups()->states().empty()) {
     rows_of_steps.resize(serials.size());
     for (auto& rows : rows_of_steps) rows.reserve(static_cast<std::size_t>(options.max_batch_rows));
+  }
+  if (plan.groups && EncoderWrites::are_needed(*arena.groups())) {
+    encoders.emplace(*arena.groups(), options.max_sequences, options.max_batch_rows);
   }
   if (plan.backend.scrubs) {
     scrubs.emplace(options.scrub, arena.num_blocks(), options.layout.block_size_tokens,
@@ -151,6 +161,7 @@ Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
   if (!options.tokens.empty()) impl_->notice_lost_steps(impl_->step);
   const Result<SequenceId> id = impl_->tables->create_sequence(impl_->limited(options));
   if (id && !options.tokens.empty()) impl_->note_prefix(*id);
+  if (id && impl_->encoders) impl_->encoders->begin(*id, options.cross_tokens);
   return id;
 }
 Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
@@ -158,6 +169,7 @@ Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
   if (Status status = impl_->check_maximum(options); !status) return status;
   const Result<SequenceId> child = impl_->tables->fork(parent, length, impl_->limited(options));
   if (child && impl_->in_flight) impl_->in_flight->note_fork(parent, *child);
+  if (child && impl_->encoders) impl_->encoders->inherit(parent, *child);
   if (child && impl_->scrubs) {
     impl_->scrubs->note_fork(*impl_->tables->info(parent), *impl_->tables->info(*child));
   }
@@ -167,7 +179,15 @@ Result<SequenceId> KvCache::create_sequence_from(std::int64_t length,
                                                  std::span<const GroupBlocks> groups,
                                                  const SequenceOptions& options) {
   if (Status status = impl_->check_maximum(options); !status) return status;
-  return impl_->tables->create_sequence_from(length, groups, impl_->limited(options));
+  const Result<SequenceId> id =
+      impl_->tables->create_sequence_from(length, groups, impl_->limited(options));
+  if (!id || !impl_->encoders) return id;
+  impl_->encoders->begin(*id, options.cross_tokens);
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    if (groups[group].ids.empty()) continue;
+    impl_->encoders->assume_part(*id, static_cast<std::int32_t>(group));
+  }
+  return id;
 }
 Status KvCache::destroy(SequenceId sequence, Ticket ticket) {
   return impl_->tables->destroy(sequence, ticket);

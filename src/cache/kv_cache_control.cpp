@@ -24,6 +24,10 @@ Result<SequenceId> KvCache::import_sequence(std::int64_t num_tokens, const Seque
   if (Status status = c.check_maximum(options); !status) return status;
   const Result<SequenceId> id = c.tables->import_sequence(num_tokens, c.limited(options), urgency);
   if (id && c.scrubs) c.scrubs->note_import(*c.tables, *id);
+  if (id && c.encoders) {
+    c.encoders->begin(*id, options.cross_tokens);
+    c.encoders->assume_all(*id);  // it is published when others have written all of its blocks
+  }
   return id;
 }
 
@@ -76,11 +80,8 @@ void KvCache::Impl::note_batch(const AppendResult& appended) noexcept {
 
 void KvCache::Impl::note_batch(const RecordedStep& shape) noexcept {
   num_rows = shape.num_rows;
-  const std::int64_t in_pool = arena.num_blocks() * arena.layout().block_size();
-  const std::int64_t longest =
-      options.max_sequence_tokens == 0 ? in_pool : std::min(in_pool, options.max_sequence_tokens);
   max_length_tokens = static_cast<std::int32_t>(
-      std::min<std::int64_t>(longest, std::numeric_limits<std::int32_t>::max()));
+      std::min<std::int64_t>(longest_tokens, std::numeric_limits<std::int32_t>::max()));
   max_new_tokens = shape.tokens_per_row;
 }
 

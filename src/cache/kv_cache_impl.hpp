@@ -6,6 +6,7 @@
 #include "cache/backend.hpp"
 #include "cache/cache_options.hpp"
 #include "cache/cache_plan.hpp"
+#include "cache/encoder_writes.hpp"
 #include "cache/scrub_planner.hpp"
 #include "cache/step_order.hpp"
 #include "cache/step_tokens.hpp"
@@ -79,11 +80,14 @@ struct KvCache::Impl {
   std::int32_t owner_of(std::int32_t layer) const noexcept {
     return arena.groups() == nullptr ? layer : arena.groups()->owner_of(layer);
   }
+  /// Checks that the encoders of the step's sequences have K and V in a cross layer, whose owner is
+  /// `owner`. With `is_written` the caller says so.
+  Status check_encoders(std::int32_t layer, std::int32_t owner, bool is_written) noexcept;
   /// Checks whether the device took every ended step up to `last`; their work must have completed.
   /// When steps were lost, it continues without them and returns the error.
   Status check_taken(std::uint64_t last);
-  /// Notes the tokens of the step, and its rows, whose states are lost if the device does not take
-  /// it.
+  /// Notes the tokens of the step, its rows with an encoder, and those whose states are lost if the
+  /// device does not take it.
   void note_rows(std::span<const AppendDemand> demands, const AppendResult& appended);
   void note_tokens(std::span<const AppendDemand> demands, const AppendResult& appended) noexcept;
   /// Marks the states that steps `first` and later were to write as lost.
@@ -134,6 +138,7 @@ struct KvCache::Impl {
   std::int32_t num_rows = 0;    // of the same, as are the next two
   std::int32_t max_length_tokens = 0;
   std::int32_t max_new_tokens = 0;
+  std::int64_t longest_tokens = 0;  // of any sequence that the pool can hold
   std::int64_t failed_demand = -1;
   std::vector<std::uint64_t>
       serials;  // by ring slot, of the step staged there; 0: none to look for
@@ -142,6 +147,7 @@ struct KvCache::Impl {
   std::uint64_t batches = 0;  // number of appends and recordings begun
   WrittenLayers kv_written;
   WrittenLayers index_written;
+  std::optional<EncoderWrites> encoders;  // none: there are no cross layers
   std::uint64_t num_steps_lost = 0;
   std::optional<StepTokens> told;           // none: there is no prefix cache
   std::optional<TokensInFlight> in_flight;  // the same

@@ -33,6 +33,7 @@ void KvCache::Impl::note_tokens(std::span<const AppendDemand> demands,
 
 /// Keeps what is needed when the step has ended, or was lost.
 void KvCache::Impl::note_rows(std::span<const AppendDemand> demands, const AppendResult& appended) {
+  if (encoders) encoders->begin_batch(demands);
   if (told) {
     told->note(demands, appended);
     note_tokens(demands, appended);
@@ -69,6 +70,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   std::fill(serials.begin(), serials.end(), 0);
   backend->resync(*tables);
   lose_states(first);
+  if (encoders) encoders->forget_since(first);
   distrust_prefixes(first);
   log_line(LogLevel::error, "steps lost{}: {}", OfObject{options.name}, describe_loss(status));
   return status;

@@ -69,6 +69,15 @@ Status KvCache::Impl::check_writes(std::int32_t layer, bool cross) const noexcep
                      cross ? WantedLayer::of_encoder : WantedLayer::of_tokens);
 }
 
+/// The rows of a recording are not known before its graph runs.
+Status KvCache::Impl::check_encoders(std::int32_t layer, std::int32_t owner,
+                                     bool is_written) noexcept {
+  if (phase == StepPhase::recording) return {};
+  if (is_written) encoders->note_batch(owner, step);
+  const std::optional<SequenceId> lacking = encoders->lacking(owner);
+  return lacking ? encoder_not_written(layer, lacking->value) : Status{};
+}
+
 /// Waits for the slot that this step reuses, then retires what step n - k and earlier ones fenced.
 Status KvCache::Impl::retire_ended() {
   if (Status status = ring->wait(slot_index()); !status) return status;
@@ -224,7 +233,11 @@ Status KvCache::write_cross(const WriteCrossArgs& args) {
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
   if (Status s = check_inputs(*view, c.arena.groups() != nullptr, args); !s) return s;
-  return c.backend->write_cross(*view, args);
+  const Status queued = c.backend->write_cross(*view, args);
+  if (queued && c.phase != StepPhase::recording) {
+    c.encoders->note(args.sequence, args.layer, c.step);
+  }
+  return queued;
 }
 
 Status KvCache::attend(const AttendArgs& given) {
@@ -233,9 +246,14 @@ Status KvCache::attend(const AttendArgs& given) {
   for (const DType dtype : {given.q_dtype, given.out_dtype}) {
     if (Status s = check_enum(Resource::dtype, dtype, DType::latent_fp8); !s) return s;
   }
-  const auto owner = static_cast<std::size_t>(c.owner_of(given.layer));
-  const bool is_written = c.kv_written.has(owner, c.batches) || c.is_cross(given.layer);
-  if (c.num_tokens > 0 && !is_written && !given.kv_is_written) return kv_not_written(given.layer);
+  const std::int32_t owner = c.owner_of(given.layer);
+  const bool is_cross = c.is_cross(given.layer);
+  if (is_cross) {
+    if (Status s = c.check_encoders(given.layer, owner, given.kv_is_written); !s) return s;
+  } else if (c.num_tokens > 0 && !given.kv_is_written &&
+             !c.kv_written.has(static_cast<std::size_t>(owner), c.batches)) {
+    return kv_not_written(given.layer);
+  }
   if (given.windowed && c.arena.groups() != nullptr) {
     return wrong_layer(given.layer, c.arena.num_layers() - 1, WantedLayer::unwindowed);
   }
@@ -244,9 +262,9 @@ Status KvCache::attend(const AttendArgs& given) {
   }
   const Result<KvLayerView> view = c.arena.layer_view(given.layer);
   if (!view) return view.status();
-  if (given.kv_is_written) {
+  if (given.kv_is_written && !is_cross) {
     c.kv_written.begin();
-    c.kv_written.note(owner, c.batches);
+    c.kv_written.note(static_cast<std::size_t>(owner), c.batches);
   }
   AttendArgs args = given;
   if (args.scale == 0.0F) args.scale = 1.0F / std::sqrt(static_cast<float>(view->key.head_dim));
@@ -294,6 +312,7 @@ Status KvCache::abort_step() {
   c.notice_lost_steps(c.step);  // copies on write stay, made or not
   if (c.phase != StepPhase::begun) {
     if (Status status = c.take_back_append(); !status) return status;
+    if (c.encoders) c.encoders->forget_since(c.step);
   }
   return c.close_step();
 }

@@ -101,6 +101,12 @@ std::string describe_layer(const Status& status) {
 }
 
 std::string describe_unwritten(const Status& status) {
+  if (status.required != 0) {
+    return fmt::format(
+        "K and V of the encoder of sequence {} have not been written in layer {}: call write_cross "
+        "first, or set AttendArgs::kv_is_written when kernels of your own wrote them",
+        status.required, status.subject);
+  }
   return fmt::format(
       "K and V of layer {} have not been written in this step: call write_kv first, or set "
       "AttendArgs::kv_is_written when kernels of your own wrote them",

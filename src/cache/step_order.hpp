@@ -74,7 +74,11 @@ std::string describe_layer(const Status& status);
 constexpr Status kv_not_written(std::int32_t layer) noexcept {
   return failed_precondition(Resource::layer, static_cast<std::uint64_t>(layer));
 }
-/// Describes a status of kv_not_written, and what to do.
+/// Returns failed_precondition (layer), for attend over a layer of a cross group.
+constexpr Status encoder_not_written(std::int32_t layer, std::uint64_t sequence) noexcept {
+  return failed_precondition(Resource::layer, static_cast<std::uint64_t>(layer), sequence);
+}
+/// Describes a status of kv_not_written or encoder_not_written, and what to do.
 std::string describe_unwritten(const Status& status);
 
 /// Describes why an import forbids a call, or why there is none to end: a failed_precondition

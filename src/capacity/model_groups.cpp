@@ -58,7 +58,7 @@ Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o, b
       .dtype = *dtype,
       .value_in_key = is_latent,
       .block_size_tokens = o.block_size_tokens,
-      .limit_tokens = group.limit_tokens,
+      .limit_tokens = kind_of(group.kind) == PagedKind::full ? 0 : group.limit_tokens,
       .rollback_tokens = group.kind == CacheKind::window ? rollback_tokens : 0,
       .scale = has_scales ? ScaleKind::per_token_head : ScaleKind::none,
       .index_dim = static_cast<std::int32_t>(group.index_dim)};

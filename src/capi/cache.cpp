@@ -7,7 +7,9 @@
 #include "kvarena/allocator/layer_view.hpp"
 #include "kvarena/cache/cache_footprint.hpp"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -93,6 +95,23 @@ std::int64_t max_batch_blocks_of(const KvCacheOptions& options, const Arena& are
   return 4 * in_page * arena.num_blocks();
 }
 
+/// Returns the longest sequence that the pool can hold. Without a maximum that is what a group that
+/// keeps all tokens has room for; without such a group, what a page is chosen for.
+std::int64_t max_sequence_tokens_of(const KvCacheOptions& options, const Arena& arena) noexcept {
+  if (options.max_sequence_tokens != 0) return options.max_sequence_tokens;
+  if (arena.groups() == nullptr) return arena.num_blocks() * arena.layout().block_size();
+  constexpr std::int64_t kDefaultTokens = 131'072;
+  std::optional<std::int64_t> longest;
+  for (const GroupLayout::Part& part : arena.groups()->parts()) {
+    const auto group = static_cast<std::size_t>(part.group);
+    if (arena.groups()->groups()[group].kind != PagedKind::full) continue;
+    const std::int64_t in_part =
+        arena.num_blocks() * part.blocks.blocks_per_page * part.layout.block_size();
+    longest = std::min(longest.value_or(in_part), in_part);
+  }
+  return longest.value_or(kDefaultTokens);
+}
+
 /// Writes what concerns the prefix cache.
 void answer_prefix(const KvCacheOptions& o, kvarena_cache_options& answer) noexcept {
   answer.prefix_cache = o.prefix_cache.is_on ? 1 : 0;
@@ -123,9 +142,7 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.num_blocks = arena.num_blocks();
   answer.num_q_heads = o.num_q_heads;
   answer.max_sequences = o.max_sequences;
-  answer.max_sequence_tokens = o.max_sequence_tokens != 0
-                                   ? o.max_sequence_tokens
-                                   : arena.num_blocks() * arena.layout().block_size();
+  answer.max_sequence_tokens = max_sequence_tokens_of(o, arena);
   answer.max_step_tokens = o.max_step_tokens;
   answer.max_batch_blocks = max_batch_blocks_of(o, arena);
   answer.watermark_blocks = o.watermark_blocks;
@@ -149,6 +166,15 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.checkpoint_every_tokens = o.checkpoint_every_tokens != 0 ? o.checkpoint_every_tokens : -1;
   answer_prefix(o, answer);
   return answer;
+}
+
+/// The layout of a pool in memory of the engine's: all layers are alike.
+Result<KvLayout> uniform_layout(const kvarena_cache_options& options) {
+  if (options.num_groups != 0) {
+    return unsupported_option(Option::groups, static_cast<std::uint64_t>(options.num_groups));
+  }
+  const Result<UniformLayoutOptions> wanted = layout_from_c(options);
+  return wanted ? KvLayout::create(*wanted) : wanted.status();
 }
 
 }  // namespace
@@ -226,9 +252,7 @@ kvarena_status kvarena_layout_plan(const kvarena_cache_options* options, int64_t
     kvarena_cache_options given;
     if (Status s = read_struct(options, given); !s) return s;
     if (Status s = check_target(plan); !s) return s;
-    const Result<UniformLayoutOptions> wanted = layout_from_c(given);
-    if (!wanted) return wanted.status();
-    const Result<KvLayout> layout = KvLayout::create(*wanted);
+    const Result<KvLayout> layout = uniform_layout(given);
     if (!layout) return layout.status();
     const Result<PoolPlan> computed = plan_pool(*layout, size_from_c(given), free_bytes);
     if (!computed) return computed.status();
@@ -253,9 +277,7 @@ kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* 
     if (kind != KVARENA_KEY && kind != KVARENA_VALUE) {
       return invalid_option(Option::kind, kind, KVARENA_KEY, KVARENA_VALUE);
     }
-    const Result<UniformLayoutOptions> wanted = layout_from_c(given);
-    if (!wanted) return wanted.status();
-    const Result<KvLayout> layout = KvLayout::create(*wanted);
+    const Result<KvLayout> layout = uniform_layout(given);
     if (!layout) return layout.status();
     const Result<BlockOrder> order = order_from_c(given);
     if (!order) return order.status();

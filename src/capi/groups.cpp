@@ -164,6 +164,7 @@ kvarena_status kvarena_step_write_cross(kvarena_cache* cache,
     write.dtype = *dtype;
     write.key_token_stride_bytes = given.key_token_stride_bytes;
     write.value_token_stride_bytes = given.value_token_stride_bytes;
+    write.scales = {given.key_scale, given.value_scale, given.scale_per_head != 0};
     return object.get().write_cross(write);
   });
 }

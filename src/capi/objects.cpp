@@ -142,6 +142,8 @@ void LogAdapter::append(const Operation& operation) {
   given.kind = static_cast<std::int32_t>(operation.kind);
   given.outcome = static_cast<std::int32_t>(operation.outcome);
   given.flag = operation.flag;
+  given.group = operation.group;
+  given.left_in_call = operation.left_in_call;
   function_(user_, &given);
 }
 

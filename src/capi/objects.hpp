@@ -9,6 +9,7 @@
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/allocator/operation_log.hpp"
+#include "kvarena/blocktable/prefix_pool.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/device/cuda_device.hpp"
 #include "kvarena/device/device.hpp"
@@ -127,9 +128,16 @@ struct CacheObject {
 /// A block manager, and what must live as long.
 struct PoolObject {
   std::unique_ptr<LogAdapter> log;
+  std::unique_ptr<EventAdapter> events;
   Names names;
   std::string name;
   std::optional<BlockManager> manager;
+  std::optional<PrefixPool> prefix{};  ///< none without a prefix cache
+
+  /// These blocks were allocated, freed or given another content.
+  void notice(std::span<const BlockId> ids) noexcept {
+    if (prefix) prefix->notice(ids);
+  }
 };
 
 template <class Object>

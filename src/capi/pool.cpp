@@ -1,6 +1,7 @@
 // Pools: block ids for engines with block tables of their own.
 
 #include "capi/objects.hpp"
+#include "capi/pool_prefix.hpp"
 #include "capi/questions.hpp"
 
 #include "kvarena/allocator/json.hpp"
@@ -46,6 +47,7 @@ kvarena_status allocate_by(kvarena_pool* pool, std::size_t count, std::int32_t u
     const std::span ids(reinterpret_cast<BlockId*>(blocks), count);
     const std::span kept(reinterpret_cast<Generation*>(generations), count);
     const Result<std::int64_t> taken = allocate(manager_of(object), ids, kept, *chosen);
+    if (taken) object.notice(ids);
     if (taken && evicted != nullptr) *evicted = static_cast<std::size_t>(*taken);
     return taken.status();
   });
@@ -77,6 +79,7 @@ kvarena_status kvarena_pool_create(const kvarena_pool_options* options, kvarena_
     Result<BlockManager> manager = BlockManager::create(wanted);
     if (!manager) return manager.status();
     object->manager.emplace(std::move(*manager));
+    if (Status s = create_prefix(given, *object); !s) return s;
     return open(std::move(object), pool);
   });
 }
@@ -192,8 +195,12 @@ kvarena_status kvarena_pool_free(kvarena_pool* pool, kvarena_holder holder, cons
     const Result<Blocks> given = blocks_from_c(blocks, generations, count);
     if (!given) return given.status();
     BlockManager& manager = manager_of(object);
-    if (ticket == 0) return manager.release(HolderId(holder), given->ids, given->generations);
-    return manager.release_after(Ticket(ticket), HolderId(holder), given->ids, given->generations);
+    const Status status = ticket == 0
+                              ? manager.release(HolderId(holder), given->ids, given->generations)
+                              : manager.release_after(Ticket(ticket), HolderId(holder), given->ids,
+                                                      given->generations);
+    if (status) object.notice(given->ids);
+    return status;
   });
 }
 
@@ -203,7 +210,12 @@ kvarena_status kvarena_pool_set_content(kvarena_pool* pool, int32_t block, uint3
     const Result<BlockContent> chosen =
         enumerator_of(content, BlockContent::failed, Resource::content);
     if (!chosen) return chosen.status();
-    return manager_of(object).set_content(BlockId(block), Generation(generation), *chosen);
+    if (object.prefix && *chosen == BlockContent::published)
+      return refused_prefix(Resource::content);
+    const BlockId id(block);
+    const Status status = manager_of(object).set_content(id, Generation(generation), *chosen);
+    if (status) object.notice(std::span(&id, 1));
+    return status;
   });
 }
 
@@ -222,7 +234,9 @@ kvarena_status kvarena_pool_advance_clock(kvarena_pool* pool, int64_t now) {
 
 kvarena_status kvarena_pool_quarantine(kvarena_pool* pool, int32_t block, bool* offline) {
   return enter<PoolObject>(pool, [&](PoolObject& object) -> Status {
-    const Result<bool> left = manager_of(object).quarantine(BlockId(block));
+    const BlockId id(block);
+    const Result<bool> left = manager_of(object).quarantine(id);
+    if (left) object.notice(std::span(&id, 1));
     if (left && offline != nullptr) *offline = *left;
     return left.status();
   });
@@ -322,6 +336,8 @@ kvarena_status kvarena_pool_explain_text(kvarena_pool* pool, const kvarena_statu
 }
 
 kvarena_status kvarena_pool_check(kvarena_pool* pool) {
-  return enter<PoolObject>(
-      pool, [](PoolObject& object) { return manager_of(object).check_invariants(); });
+  return enter<PoolObject>(pool, [](PoolObject& object) -> Status {
+    if (Status s = manager_of(object).check_invariants(); !s) return s;
+    return object.prefix ? object.prefix->check_invariants() : Status{};
+  });
 }

@@ -15,19 +15,6 @@ namespace {
 static_assert(sizeof(kvarena_extra_key) == sizeof(ExtraKey));
 static_assert(offsetof(kvarena_extra_key, first_token) == offsetof(ExtraKey, first_token));
 
-kvarena_prefix to_c(const PrefixMatch& match) noexcept {
-  kvarena_prefix result{};
-  result.tokens = match.tokens;
-  result.blocks = match.blocks;
-  result.removal_serial = match.removal_serial;
-  result.pending_block = match.pending_block.value;
-  result.stop = static_cast<std::int32_t>(match.stop);
-  result.removal = static_cast<std::int32_t>(match.removal);
-  result.registered_tokens = match.registered_tokens;
-  result.part_tokens = match.part_tokens;
-  return result;
-}
-
 /// Writes what `find(cache)` returns.
 template <class Find>
 kvarena_status find_by(kvarena_cache* cache, kvarena_prefix* prefix, Find&& find) {
@@ -40,6 +27,19 @@ kvarena_status find_by(kvarena_cache* cache, kvarena_prefix* prefix, Find&& find
 }
 
 }  // namespace
+
+kvarena_prefix kvarena::capi::to_c(const PrefixMatch& match) noexcept {
+  kvarena_prefix result{};
+  result.tokens = match.tokens;
+  result.blocks = match.blocks;
+  result.removal_serial = match.removal_serial;
+  result.pending_block = match.pending_block.value;
+  result.stop = static_cast<std::int32_t>(match.stop);
+  result.removal = static_cast<std::int32_t>(match.removal);
+  result.registered_tokens = match.registered_tokens;
+  result.part_tokens = match.part_tokens;
+  return result;
+}
 
 Result<std::span<const std::int32_t>> kvarena::capi::tokens_from_c(const std::int32_t* tokens,
                                                                    std::uint64_t count) noexcept {

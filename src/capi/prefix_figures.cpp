@@ -23,7 +23,16 @@ std::uint8_t byte_of(std::int32_t number) noexcept {
   return number >= 0 && number < 255 ? static_cast<std::uint8_t>(number) : std::uint8_t{255};
 }
 
-kvarena_prefix_stats to_c(const PrefixStats& now) noexcept {
+kvarena_prefix_histogram histogram_to_c(const PrefixHistogram& histogram) noexcept {
+  kvarena_prefix_histogram result{};
+  std::copy(histogram.counts.begin(), histogram.counts.end(), result.counts);
+  result.sum = histogram.sum;
+  return result;
+}
+
+}  // namespace
+
+kvarena_prefix_stats kvarena::capi::to_c(const PrefixStats& now) noexcept {
   kvarena_prefix_stats result{};
   result.registered = now.registered;
   result.published = now.published;
@@ -42,18 +51,11 @@ kvarena_prefix_stats to_c(const PrefixStats& now) noexcept {
   return result;
 }
 
-kvarena_prefix_histogram to_c(const PrefixHistogram& histogram) noexcept {
-  kvarena_prefix_histogram result{};
-  std::copy(histogram.counts.begin(), histogram.counts.end(), result.counts);
-  result.sum = histogram.sum;
-  return result;
-}
-
-kvarena_prefix_use to_c(const PrefixUse& use) noexcept {
+kvarena_prefix_use kvarena::capi::to_c(const PrefixUse& use) noexcept {
   kvarena_prefix_use result{};
-  result.lifetime = to_c(use.lifetime);
-  result.idle = to_c(use.idle);
-  result.reuse_gap = to_c(use.reuse_gap);
+  result.lifetime = histogram_to_c(use.lifetime);
+  result.idle = histogram_to_c(use.idle);
+  result.reuse_gap = histogram_to_c(use.reuse_gap);
   result.ghost_sampled_ppm = use.ghost_sampled_ppm;
   result.ghost_references = use.ghost_references;
   if (use.ghost_sampled_ppm == 0) return result;  // no ghosts
@@ -67,8 +69,6 @@ kvarena_prefix_use to_c(const PrefixUse& use) noexcept {
   }
   return result;
 }
-
-}  // namespace
 
 void EventAdapter::tell(const PrefixEvent& event, void* adapter) {
   kvarena_prefix_event given{};

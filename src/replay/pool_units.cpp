@@ -23,6 +23,7 @@ Result<PoolUnits> PoolUnits::create(const ReplayOptions& options) {
   KvCacheOptions cache;
   cache.groups = options.groups.list;
   cache.page_sequence_tokens = options.groups.page_sequence_tokens;
+  cache.checkpoint_every_tokens = options.groups.checkpoint_every_tokens;
   cache.num_q_heads = options.attention.num_q_heads;
   const bool on_gpu =
       options.attention.device != nullptr && options.attention.device->kind() == DeviceKind::cuda;

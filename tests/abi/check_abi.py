@@ -6,7 +6,8 @@ stay as they are; what may be added are functions, enumerators at the end of an 
 end of a struct that begins with `struct_size`. The test makes such changes in copies of the header, and changes
 that are not allowed, and asks abidiff about each.
 
---update writes kvarena.abi anew: after an addition, in the commit that makes it.
+--update writes kvarena.abi anew: after an addition, in the commit that makes it. It demands that KVARENA_ABI has
+risen; the last line of kvarena.abi has the number.
 """
 
 import argparse
@@ -23,6 +24,8 @@ ABI = Path("tests/abi/kvarena.abi")
 
 _FUNCTION = re.compile(r"^KVARENA_API ([^;(]*\([^;]*\));", re.MULTILINE)
 _ENUM = re.compile(r"^typedef enum (\w+)", re.MULTILINE)
+_NUMBER = re.compile(r"^#define KVARENA_ABI (\d+)$", re.MULTILINE)
+_RECORDED = re.compile(r"^<!-- KVARENA_ABI (\d+) -->\n\Z", re.MULTILINE)
 _GROWING = re.compile(r"^typedef struct (\w+) \{\n  uint64_t struct_size;", re.MULTILINE)
 
 # (what, pattern, replacement, whether it is allowed)
@@ -124,11 +127,58 @@ def differences(growing, before, after):
     return "\n".join(e for e in entries if not is_growth(e, growing))
 
 
+def number_problem(header, recorded, has_grown):
+    """What is wrong with the header's KVARENA_ABI, beside the number in kvarena.abi; None: nothing."""
+    number = int(_NUMBER.search(header).group(1))
+    if has_grown and number <= recorded:
+        places = "here and in rust/kvarena/src/sys.rs"
+        return f"{HEADER}: the interface has grown: raise KVARENA_ABI to {recorded + 1}, {places}"
+    if number < recorded:
+        return f"{HEADER}: KVARENA_ABI is {number}; programs have seen {recorded}"
+    return None
+
+
+def has_grown(before, after):
+    """Whether the two libraries differ in anything."""
+    command = ["abidiff", str(before), str(after)]
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def update(root, folder):
+    """Writes kvarena.abi anew, or says why not."""
+    header = (root / HEADER).read_text(encoding="utf-8")
+    number = _NUMBER.search(header).group(1)
+    library = compile_header(folder / "today", header)
+    recorded = _RECORDED.search((root / ABI).read_text(encoding="utf-8"))
+    known = int(recorded.group(1)) if recorded else 0
+    problem = number_problem(header, known, has_grown(root / ABI, library))
+    if problem:
+        return problem
+    options = ["--no-comp-dir-path", "--no-corpus-path", "--no-show-locs"]
+    made = subprocess.run(["abidw", *options, str(library)], check=True, capture_output=True, text=True)
+    (root / ABI).write_text(f"{made.stdout}<!-- KVARENA_ABI {number} -->\n", encoding="utf-8")
+    return None
+
+
+def judge_number(root, header):
+    """Problems of the number, and whether this test finds them."""
+    recorded = int(_RECORDED.search((root / ABI).read_text(encoding="utf-8")).group(1))
+    problem = number_problem(header, recorded, False)
+    raised = _NUMBER.sub(f"#define KVARENA_ABI {recorded + 1}", header)
+    judged = [
+        number_problem(header, recorded, True),
+        number_problem(_NUMBER.sub(f"#define KVARENA_ABI {recorded - 1}", header), recorded, False),
+        None if number_problem(raised, recorded, True) else "fine",
+    ]
+    found = all(judged) or int(_NUMBER.search(header).group(1)) > recorded
+    return [problem] if problem else [] if found else ["a number that did not rise is not found"]
+
+
 def judge(root, folder):
     """Problems, in lines."""
     header = (root / HEADER).read_text(encoding="utf-8")
     growing = set(_GROWING.findall(header))
-    problems = []
+    problems = judge_number(root, header)
     of_today = compile_header(folder / "today", header)
     report = differences(growing, root / ABI, of_today)
     if report:
@@ -156,12 +206,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.update:
-            header = (root / HEADER).read_text(encoding="utf-8")
-            library = compile_header(folder / "today", header)
-            options = ["--no-comp-dir-path", "--no-corpus-path", "--no-show-locs"]
-            command = ["abidw", *options, "--out-file", str(root / ABI), str(library)]
-            subprocess.run(command, check=True)
-            return
+            problem = update(root, folder)
+            sys.exit(problem)
         problems = judge(root, folder)
     print("\n".join(problems))
     sys.exit(1 if problems else 0)

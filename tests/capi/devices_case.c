@@ -223,6 +223,15 @@ void test_layout(void) {
   EXPECT_OK(kvarena_layout_plane(&options, memory, kBlocks, 1, KVARENA_VALUE, &value));
   CHECK((char*)key.base > (char*)memory && value.base > key.base);
   CHECK(key.block_stride_bytes == plan.block_bytes && key.num_heads == kHeads);
+  const kvarena_layer_group group = SIZED(kvarena_layer_group);
+  kvarena_cache_options grouped = options;
+  grouped.groups = &group;
+  grouped.num_groups = 1;
+  const kvarena_status no_groups = kvarena_layout_plan(&grouped, 1 << 20, &plan);
+  EXPECT_CODE(no_groups, KVARENA_UNSUPPORTED);
+  CHECK(strcmp(kvarena_name_of_option(no_groups.option), "groups") == 0);
+  EXPECT_CODE(kvarena_layout_plane(&grouped, memory, kBlocks, 1, KVARENA_KEY, &key),
+              KVARENA_UNSUPPORTED);
   kvarena_cache_options chunked = options;
   chunked.tile_order = KVARENA_TILE_CHUNKED;
   chunked.dtype = KVARENA_F32;

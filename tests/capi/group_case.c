@@ -83,8 +83,7 @@ static void append_counted(kvarena_cache* cache, kvarena_sequence sequence, int 
                                   .out = found,
                                   .layer = layer,
                                   .q_dtype = KVARENA_F32,
-                                  .out_dtype = KVARENA_F32,
-                                  .kv_is_written = layer == 3 ? 1 : 0};
+                                  .out_dtype = KVARENA_F32};
     EXPECT_OK(kvarena_step_attend(cache, &attend));
     EXPECT_OK(kvarena_cache_synchronize(cache));
     outputs[layer] = found[(size_t)(count - 1) * row];
@@ -258,6 +257,24 @@ static void check_batches(kvarena_cache* cache) {
   EXPECT_OK(kvarena_sequence_destroy(cache, &a, 1, 0));
 }
 
+/// A block is there only while its page is carved into blocks of its group.
+static void check_absent_blocks(kvarena_cache* cache) {
+  const kvarena_sequence a = create_with_encoder(cache);
+  float outputs[5];
+  append_counted(cache, a, 0, 5, true, outputs);
+  int32_t blocks[16];
+  size_t count = 0;
+  int64_t first = 0;
+  EXPECT_OK(kvarena_sequence_group_blocks(cache, a, 1, blocks, 16, &count, &first));
+  CHECK(count == 1);
+  kvarena_block_info info = SIZED(kvarena_block_info);
+  EXPECT_OK(kvarena_cache_block(cache, blocks[0], &info));
+  CHECK(info.state == KVARENA_BLOCK_REFERENCED);
+  EXPECT_OK(kvarena_sequence_destroy(cache, &a, 1, 0));
+  EXPECT_OK(kvarena_cache_block(cache, blocks[0], &info));
+  CHECK(info.state == KVARENA_BLOCK_ABSENT && info.reference_count == 0);
+}
+
 static void check_refusals(kvarena_device* device) {
   kvarena_layer_group groups[2] = {group_of(kFull, 2, KVARENA_GROUP_FULL, 0),
                                    group_of(kWindowed, 1, KVARENA_GROUP_WINDOW, kWindow)};
@@ -315,6 +332,38 @@ static void check_refusals(kvarena_device* device) {
   EXPECT_OK(kvarena_cache_release(cache));
 }
 
+/// The longest sequence is what the group that keeps all tokens has room for, in blocks of its own.
+static void check_longest(kvarena_device* device) {
+  kvarena_layer_group groups[2] = {group_of(kWindowed, 1, KVARENA_GROUP_WINDOW, kWindow),
+                                   group_of(kFull, 2, KVARENA_GROUP_FULL, 0)};
+  groups[0].block_size_tokens = 64;
+  kvarena_cache_options options = {.struct_size = sizeof options,
+                                   .num_blocks = kPages,
+                                   .num_q_heads = kHeads,
+                                   .groups = groups,
+                                   .num_groups = 2};
+  kvarena_cache* cache = NULL;
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  kvarena_part_stats full = SIZED(kvarena_part_stats);
+  EXPECT_OK(kvarena_cache_part(cache, 1, &full));
+  CHECK(full.group == 1 && full.blocks_per_page > 1);
+  kvarena_cache_options answer = SIZED(kvarena_cache_options);
+  EXPECT_OK(kvarena_cache_ask(cache, &answer));
+  CHECK(answer.max_sequence_tokens == kPages * full.blocks_per_page * full.block_size_tokens);
+  EXPECT_OK(kvarena_cache_release(cache));
+  groups[0].limit_tokens = 1024;
+  options.num_groups = 1;  // windows alone: a sequence of any length fits
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  EXPECT_OK(kvarena_cache_ask(cache, &answer));
+  CHECK(answer.max_sequence_tokens == 131072);
+  EXPECT_OK(kvarena_cache_release(cache));
+  options.max_sequence_tokens = 500000;
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  EXPECT_OK(kvarena_cache_ask(cache, &answer));
+  CHECK(answer.max_sequence_tokens == 500000);
+  EXPECT_OK(kvarena_cache_release(cache));
+}
+
 /// Without groups a page is a block.
 static void check_uniform(void) {
   site s = open_site(NULL, NULL);
@@ -334,10 +383,12 @@ void test_groups(void) {
   kvarena_device* device = NULL;
   EXPECT_OK(kvarena_device_open_host(NULL, &device));
   check_refusals(device);
+  check_longest(device);
   kvarena_cache* cache = open_cache(device);
   check_sequences(cache);
   check_create_from(cache);
   check_batches(cache);
+  check_absent_blocks(cache);
   EXPECT_OK(kvarena_cache_release(cache));
   EXPECT_OK(kvarena_device_release(device));
   check_uniform();

@@ -29,6 +29,8 @@ struct Logged {
   std::uint64_t ticket = 0;
   std::int64_t count = 0;
   std::vector<std::int32_t> blocks;
+  int group = 0;
+  int left_in_call = 0;
   friend bool operator==(const Logged&, const Logged&) = default;
 };
 using Log = std::vector<Logged>;
@@ -42,7 +44,9 @@ class Recorder final : public OperationLog {
                                             o.holder.value,
                                             o.ticket,
                                             o.count,
-                                            {}});
+                                            {},
+                                            o.group,
+                                            o.left_in_call});
     for (const BlockId id : o.ids) entry.blocks.push_back(id.value);
   }
   Log log;
@@ -55,7 +59,9 @@ void record(void* user, const kvarena_operation* o) {
                                             o->holder,
                                             o->ticket,
                                             o->count,
-                                            {o->blocks, o->blocks + o->num_blocks}});
+                                            {o->blocks, o->blocks + o->num_blocks},
+                                            o->group,
+                                            o->left_in_call});
 }
 
 /// A struct of the C interface with its size, the rest zero.

@@ -151,7 +151,23 @@ static void cache_visits(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_prefix_snapshot(c, &SIZED(kvarena_prefix_stats), NULL), code);
 }
 
+static void pool_prefix_calls(kvarena_pool* p, int code) {
+  kvarena_prefix prefix = SIZED(kvarena_prefix);
+  kvarena_prefix_position at = SIZED(kvarena_prefix_position);
+  kvarena_sequence_options prompt = SIZED(kvarena_sequence_options);
+  EXPECT_CODE(kvarena_pool_begin_prefix(p, 0, &at), code);
+  EXPECT_CODE(kvarena_pool_match(p, &prompt, &out.int32, &out.uint32, 1, &prefix), code);
+  EXPECT_CODE(kvarena_pool_adopt(p, 1, &prompt, &out.int32, &out.uint32, 1, &prefix, &at), code);
+  EXPECT_CODE(kvarena_pool_register(p, &at, &prompt, &out.int32, &out.uint32, 1, NULL), code);
+  EXPECT_CODE(kvarena_pool_publish(p, &out.int32, &out.uint32, 1, NULL), code);
+  EXPECT_CODE(kvarena_pool_forget(p, &out.int32, 1), code);
+  EXPECT_CODE(kvarena_pool_forget_salt(p, 0), code);
+  EXPECT_CODE(kvarena_pool_forget_all(p), code);
+  EXPECT_CODE(kvarena_pool_ask_prefix(p, NULL, NULL), code);
+}
+
 static void pool_calls(kvarena_pool* p, int code) {
+  pool_prefix_calls(p, code);
   EXPECT_CODE(kvarena_pool_open_holder(p, NULL, &out.holder), code);
   EXPECT_CODE(kvarena_pool_close_holder(p, 1), code);
   EXPECT_CODE(kvarena_pool_set_deadline(p, 1, 1), code);
@@ -276,214 +292,6 @@ void test_bad_handles(void) {
   close_site(&s);
 }
 
-/// Sizes of a struct at the begin of `bytes`, of `size` bytes, that `call` must refuse. A longer
-/// one is refused only when the call reads it and its end is not zero.
-static void check_sizes(unsigned char* bytes, uint64_t size, bool is_input,
-                        kvarena_status (*call)(void* argument), const char* name) {
-  const uint64_t wrong[] = {0, 8, size + 1, 65544, UINT64_MAX};
-  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
-    memcpy(bytes, &wrong[i], sizeof wrong[i]);
-    expect(call(bytes), KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_SPAN_SIZE, __FILE__, __LINE__,
-           name);
-  }
-  const uint64_t longer = size + 8;
-  memcpy(bytes, &longer, sizeof longer);
-  bytes[size + 3] = 1;
-  const kvarena_status refused = call(bytes);
-  if (is_input) {
-    expect(refused, KVARENA_UNSUPPORTED, KVARENA_RESOURCE_SPAN_SIZE, __FILE__, __LINE__, name);
-  } else {
-    expect(refused, KVARENA_OK, -1, __FILE__, __LINE__, name);
-    CHECK(bytes[size + 3] == 0);
-  }
-  memset(bytes + size, 0, 8);
-}
-
-static site sized;
-static kvarena_pool* sized_pool;
-static void* made;
-
-#define SIZES_OF(type, is_input, filled, call_expression)                        \
-  do {                                                                           \
-    struct {                                                                     \
-      type value;                                                                \
-      unsigned char behind[16];                                                  \
-    } given = {.value = filled};                                                 \
-    check_sizes((unsigned char*)&given, sizeof(type), is_input, call_expression, \
-                #call_expression);                                               \
-  } while (0)
-
-#define CALL(name, type, expression)           \
-  static kvarena_status name(void* argument) { \
-    type* p = argument;                        \
-    return expression;                         \
-  }
-
-CALL(open_host, kvarena_host_options, kvarena_device_open_host(p, (kvarena_device**)&made))
-CALL(open_cuda, kvarena_cuda_options, kvarena_device_open_cuda(p, (kvarena_device**)&made))
-CALL(ask_device, kvarena_device_info, kvarena_device_ask(sized.device, p))
-CALL(ask_target, kvarena_target, kvarena_device_target(sized.device, p))
-CALL(allocate, kvarena_allocation, kvarena_memory_allocate(sized.device, p, &made))
-CALL(record, kvarena_allocation, kvarena_memory_register(sized.device, &made, p, 1))
-CALL(create, kvarena_cache_options, kvarena_cache_create(sized.device, p, (kvarena_cache**)&made))
-CALL(ask_cache, kvarena_cache_options, kvarena_cache_ask(sized.cache, p))
-CALL(create_sequence, kvarena_sequence_options,
-     kvarena_sequence_create(sized.cache, p, &out.sequence))
-CALL(fork_sequence, kvarena_sequence_options,
-     kvarena_sequence_fork(sized.cache, 1, 0, p, &out.sequence))
-CALL(import_sequence, kvarena_sequence_options,
-     kvarena_sequence_import(sized.cache, 1, p, 0, &out.sequence))
-CALL(pin, kvarena_pin_options, kvarena_pin_create(sized.cache, 1, p, &out.holder))
-CALL(begin, kvarena_step_options, kvarena_step_begin(sized.cache, p))
-CALL(append, kvarena_batch, kvarena_step_append(sized.cache, NULL, 0, 0, p))
-CALL(record_batch, kvarena_step_options,
-     kvarena_recording_begin(sized.cache, &(kvarena_recorded_step){.struct_size = 24}, p,
-                             &out.batch))
-CALL(record_shape, kvarena_recorded_step, kvarena_recording_begin(sized.cache, p, NULL, &out.batch))
-CALL(replay_shape, kvarena_recorded_step,
-     kvarena_step_append_recorded(sized.cache, p, NULL, 0, 0, &out.batch))
-CALL(write_kv, kvarena_write_args, kvarena_step_write(sized.cache, p))
-CALL(attend, kvarena_attend_args, kvarena_step_attend(sized.cache, p))
-CALL(stats, kvarena_stats, kvarena_cache_stats(sized.cache, p))
-CALL(snapshot, kvarena_stats, kvarena_cache_snapshot(sized.cache, p))
-CALL(explain, kvarena_explanation, kvarena_cache_explain(sized.cache, NULL, 1, 0, p))
-CALL(block, kvarena_block_info, kvarena_cache_block(sized.cache, 0, p))
-CALL(plane, kvarena_plane, kvarena_cache_plane(sized.cache, 0, 0, p))
-CALL(prefix_stats, kvarena_prefix_stats, kvarena_prefix_ask(sized.cache, p))
-CALL(prefix_use, kvarena_prefix_use, kvarena_prefix_ask_use(sized.cache, p))
-CALL(published_use, kvarena_prefix_use, kvarena_prefix_snapshot(sized.cache, NULL, p))
-CALL(published_stats, kvarena_prefix_stats, kvarena_prefix_snapshot(sized.cache, p, NULL))
-CALL(set_limits, kvarena_salt_limits, kvarena_salt_set_limits(sized.cache, 1, p))
-CALL(plan_options, kvarena_cache_options, kvarena_layout_plan(p, 0, &SIZED(kvarena_pool_plan)))
-CALL(layout_plane, kvarena_cache_options, kvarena_layout_plane(p, &made, 1, 0, 0, &out.plane))
-CALL(footprint, kvarena_target,
-     kvarena_cache_footprint(&out.options, p, 0, &SIZED(kvarena_footprint)))
-CALL(create_pool, kvarena_pool_options, kvarena_pool_create(p, (kvarena_pool**)&made))
-CALL(open_holder, kvarena_holder_options, kvarena_pool_open_holder(sized_pool, p, &out.holder))
-CALL(pool_stats, kvarena_stats, kvarena_pool_stats(sized_pool, p))
-CALL(pool_block, kvarena_block_info, kvarena_pool_block(sized_pool, 0, p))
-CALL(create_kernels, kvarena_kernels_options,
-     kvarena_kernels_create(sized.device, p, (kvarena_kernels**)&made))
-CALL(start, kvarena_monitor_options, kvarena_monitor_start(p, (kvarena_monitor**)&made))
-
-void test_struct_sizes(void) {
-  sized = open_site(NULL, NULL);
-  kvarena_pool_options pool = {.struct_size = sizeof pool, .num_blocks = 2};
-  EXPECT_OK(kvarena_pool_create(&pool, &sized_pool));
-  prepare();
-  out.options = cache_options();
-  SIZES_OF(kvarena_host_options, true, SIZED(kvarena_host_options), open_host);
-  SIZES_OF(kvarena_cuda_options, true, SIZED(kvarena_cuda_options), open_cuda);
-  SIZES_OF(kvarena_device_info, false, SIZED(kvarena_device_info), ask_device);
-  SIZES_OF(kvarena_target, false, SIZED(kvarena_target), ask_target);
-  SIZES_OF(kvarena_allocation, true, SIZED(kvarena_allocation), allocate);
-  SIZES_OF(kvarena_allocation, true, SIZED(kvarena_allocation), record);
-  SIZES_OF(kvarena_cache_options, true, cache_options(), create);
-  SIZES_OF(kvarena_cache_options, false, cache_options(), ask_cache);
-  SIZES_OF(kvarena_sequence_options, true, SIZED(kvarena_sequence_options), create_sequence);
-  SIZES_OF(kvarena_sequence_options, true, SIZED(kvarena_sequence_options), fork_sequence);
-  SIZES_OF(kvarena_sequence_options, true, SIZED(kvarena_sequence_options), import_sequence);
-  SIZES_OF(kvarena_pin_options, true, SIZED(kvarena_pin_options), pin);
-  SIZES_OF(kvarena_step_options, true, SIZED(kvarena_step_options), begin);
-  SIZES_OF(kvarena_step_options, true, SIZED(kvarena_step_options), record_batch);
-  SIZES_OF(kvarena_recorded_step, true, SIZED(kvarena_recorded_step), record_shape);
-  SIZES_OF(kvarena_recorded_step, true, SIZED(kvarena_recorded_step), replay_shape);
-  SIZES_OF(kvarena_write_args, true, SIZED(kvarena_write_args), write_kv);
-  SIZES_OF(kvarena_attend_args, true, SIZED(kvarena_attend_args), attend);
-  SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), stats);
-  SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), snapshot);
-  SIZES_OF(kvarena_explanation, false, SIZED(kvarena_explanation), explain);
-  SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), block);
-  SIZES_OF(kvarena_plane, false, SIZED(kvarena_plane), plane);
-  SIZES_OF(kvarena_prefix_stats, false, SIZED(kvarena_prefix_stats), prefix_stats);
-  SIZES_OF(kvarena_prefix_use, false, SIZED(kvarena_prefix_use), prefix_use);
-  SIZES_OF(kvarena_prefix_use, false, SIZED(kvarena_prefix_use), published_use);
-  SIZES_OF(kvarena_prefix_stats, false, SIZED(kvarena_prefix_stats), published_stats);
-  SIZES_OF(kvarena_salt_limits, true, SIZED(kvarena_salt_limits), set_limits);
-  SIZES_OF(kvarena_cache_options, true, cache_options(), plan_options);
-  SIZES_OF(kvarena_cache_options, true, cache_options(), layout_plane);
-  SIZES_OF(kvarena_target, true, SIZED(kvarena_target), footprint);
-  SIZES_OF(kvarena_pool_options, true, SIZED(kvarena_pool_options), create_pool);
-  SIZES_OF(kvarena_holder_options, true, SIZED(kvarena_holder_options), open_holder);
-  SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), pool_stats);
-  SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), pool_block);
-  SIZES_OF(kvarena_kernels_options, true, SIZED(kvarena_kernels_options), create_kernels);
-  SIZES_OF(kvarena_monitor_options, true, SIZED(kvarena_monitor_options), start);
-  EXPECT_OK(kvarena_step_begin(sized.cache, NULL));
-  SIZES_OF(kvarena_batch, false, SIZED(kvarena_batch), append);
-  EXPECT_OK(kvarena_step_end(sized.cache));
-  CHECK(made == NULL && out.sequence == 0 && out.holder == 0);
-
-  // An older caller's shorter structs: options have defaults, results are cut.
-  kvarena_sequence_options old = {.struct_size = 16, .max_length_tokens = 5, .owner = 3};
-  kvarena_sequence_info info = {.struct_size = 24, .waste_tokens = 99};
-  EXPECT_OK(kvarena_sequence_create(sized.cache, &old, &out.sequence));
-  EXPECT_OK(kvarena_sequence_ask(sized.cache, out.sequence, &info));
-  CHECK(info.struct_size == 24 && info.length_tokens == 0 && info.waste_tokens == 99);
-  info.struct_size = sizeof info;
-  EXPECT_OK(kvarena_sequence_ask(sized.cache, out.sequence, &info));
-  CHECK(info.max_length_tokens == 5 && info.owner == out.sequence && info.waste_tokens == 0);
-  EXPECT_OK(kvarena_pool_release(sized_pool));
-  close_site(&sized);
-}
-
-void test_null_arguments(void) {
-  site s = open_site(NULL, NULL);
-  kvarena_cache* c = s.cache;
-  kvarena_device* d = s.device;
-  const int bad = KVARENA_INVALID_ARGUMENT;
-  prepare();
-  EXPECT_CODE(kvarena_device_open_host(NULL, NULL), bad);
-  EXPECT_CODE(kvarena_device_open_cuda(NULL, NULL), bad);
-  EXPECT_CODE(kvarena_device_ask(d, NULL), bad);
-  EXPECT_CODE(kvarena_device_name(d, NULL, 4, NULL), bad);
-  EXPECT_CODE(kvarena_device_describe(d, NULL, NULL, 0, NULL), bad);
-  EXPECT_CODE(kvarena_devices_json(0, NULL, 4, NULL), bad);
-  EXPECT_CODE(kvarena_memory_allocate(d, NULL, &out.pointer), bad);
-  EXPECT_CODE(kvarena_memory_free(d, NULL), bad);
-  EXPECT_CODE(kvarena_memory_report(d, NULL, 0, 1), bad);
-  EXPECT_CODE(kvarena_memory_place(d, NULL, 4, NULL, NULL), bad);
-  EXPECT_CODE(kvarena_stream_create(d, NULL), bad);
-  EXPECT_CODE(kvarena_stream_destroy(d, NULL), bad);
-  EXPECT_CODE(kvarena_cache_create(d, NULL, (kvarena_cache**)&out.pointer), bad);
-  EXPECT_CODE(kvarena_sequence_create(c, NULL, NULL), bad);
-  EXPECT_CODE(kvarena_sequence_destroy(c, NULL, 1, 0), bad);
-  EXPECT_OK(kvarena_sequence_destroy(c, NULL, 0, 0));
-  EXPECT_CODE(kvarena_sequence_ask(c, 1, NULL), bad);
-  EXPECT_CODE(kvarena_sequence_blocks(c, 1, NULL, 1, &out.count), bad);
-  EXPECT_CODE(kvarena_sequence_slot(c, 1, 0, NULL), bad);
-  EXPECT_CODE(kvarena_sequence_tables(c, NULL, 1, &out.int32, 1, NULL), bad);
-  EXPECT_CODE(kvarena_sequence_list(c, NULL, 1, &out.count), bad);
-  EXPECT_CODE(kvarena_step_append(c, NULL, 1, 0, &out.batch), bad);
-  EXPECT_CODE(kvarena_step_append(c, &kDemand, 1, 0, NULL), bad);
-  EXPECT_CODE(kvarena_step_append_tokens(c, NULL, NULL, 1, NULL, 0, 0, &out.batch), bad);
-  EXPECT_CODE(kvarena_step_append_tokens(c, NULL, &kDemand, 1, NULL, 0, 0, NULL), bad);
-  EXPECT_CODE(kvarena_sequence_prefix(c, 1, NULL), bad);
-  EXPECT_CODE(kvarena_sequence_adopt(c, 1, NULL, 0, NULL), bad);
-  EXPECT_CODE(kvarena_prefix_match(c, NULL, NULL), bad);
-  EXPECT_CODE(kvarena_prefix_ask(c, NULL), bad);
-  EXPECT_CODE(kvarena_prefix_ask_use(c, NULL), bad);
-  EXPECT_CODE(kvarena_step_failed_demand(c, NULL), bad);
-  EXPECT_CODE(kvarena_step_write(c, NULL), bad);
-  EXPECT_CODE(kvarena_step_attend(c, NULL), bad);
-  EXPECT_CODE(kvarena_recording_begin(c, NULL, NULL, &out.batch), bad);
-  EXPECT_CODE(kvarena_cache_stream(c, NULL), bad);
-  EXPECT_CODE(kvarena_ticket_open(c, NULL, NULL), bad);
-  EXPECT_CODE(kvarena_cache_stats(c, NULL), bad);
-  EXPECT_CODE(kvarena_cache_describe(c, NULL, NULL, 0, NULL), bad);
-  EXPECT_CODE(kvarena_cache_explain(c, NULL, 1, 0, NULL), bad);
-  EXPECT_CODE(kvarena_cache_explain_json(c, NULL, 1, 0, NULL, 9, NULL), bad);
-  EXPECT_CODE(kvarena_cache_holders(c, NULL, 1, &out.count), bad);
-  EXPECT_CODE(kvarena_cache_can_allocate(c, 1, 0, NULL), bad);
-  EXPECT_CODE(kvarena_plan_json(NULL, NULL, 0, NULL), bad);
-  EXPECT_CODE(kvarena_presets_json(NULL, 1, NULL), bad);
-  EXPECT_CODE(kvarena_pool_create(NULL, (kvarena_pool**)&out.pointer), bad);
-  EXPECT_CODE(kvarena_kernels_create(d, NULL, (kvarena_kernels**)&out.pointer), bad);
-  EXPECT_CODE(kvarena_monitor_start(NULL, NULL), bad);
-  EXPECT_OK(kvarena_cache_check(c));
-  close_site(&s);
-}
-
 /// A thread that is held inside a cache by its operation log.
 static atomic_int is_inside, may_leave;
 static void hold(void* user, const kvarena_operation* operation) {
@@ -519,6 +327,117 @@ void test_second_thread(void) {
   CHECK(pthread_join(thread, NULL) == 0);
   EXPECT_OK(kvarena_cache_stats(s.cache, &out.stats));
   CHECK(out.stats.sequences == 1 && out.stats.holders == 1);
+  close_site(&s);
+}
+
+static void* open_and_wait(void* pool) {
+  kvarena_holder holder = 0;
+  EXPECT_OK(kvarena_pool_open_holder(pool, NULL, &holder));
+  return NULL;
+}
+
+void test_second_thread_in_pool(void) {
+  atomic_store(&is_inside, 0);
+  atomic_store(&may_leave, 0);
+  const kvarena_pool_options options = {
+      .struct_size = sizeof options, .num_blocks = 4, .log = hold};
+  kvarena_pool* pool = NULL;
+  EXPECT_OK(kvarena_pool_create(&options, &pool));
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, open_and_wait, pool) == 0);
+  while (!atomic_load(&is_inside)) {
+  }
+  prepare();
+  pool_calls(pool, KVARENA_FAILED_PRECONDITION);
+  EXPECT_STATUS(kvarena_pool_check(pool), KVARENA_FAILED_PRECONDITION, KVARENA_RESOURCE_THREAD);
+  EXPECT_STATUS(kvarena_pool_release(pool), KVARENA_FAILED_PRECONDITION, KVARENA_RESOURCE_THREAD);
+  CHECK(out.holder == 0 && out.ticket == 0);
+  atomic_store(&may_leave, 1);
+  CHECK(pthread_join(thread, NULL) == 0);
+  EXPECT_OK(kvarena_pool_stats(pool, &out.stats));
+  CHECK(out.stats.holders_ever == 1 && out.stats.free_blocks == 4 && out.stats.open_tickets == 0);
+  EXPECT_OK(kvarena_pool_release(pool));
+}
+
+enum { kLong = 256, kManyHeads = 8, kLongDim = 64 };
+
+/// Attends again and again: kernels call nobody, so that a thread is inside for as long as they
+/// work.
+static void* attend_for_long(void* kernels) {
+  static float memory[2][kLong * kManyHeads * kLongDim], q[kLong * kManyHeads * kLongDim],
+      found[kLong * kManyHeads * kLongDim];
+  kvarena_plane planes[2] = {SIZED(kvarena_plane), SIZED(kvarena_plane)};
+  const kvarena_cache_options layout = {.struct_size = sizeof layout,
+                                        .num_layers = 1,
+                                        .num_kv_heads = kManyHeads,
+                                        .head_dim_k = kLongDim,
+                                        .dtype = KVARENA_F32,
+                                        .block_order = KVARENA_LAYER_MAJOR,
+                                        .num_blocks = kLong / kBlockSize};
+  for (int kind = 0; kind < 2; ++kind) {
+    EXPECT_OK(kvarena_layout_plane(&layout, memory, kLong / kBlockSize, 0, kind, &planes[kind]));
+  }
+  const kvarena_attend_args attend = {.struct_size = sizeof attend,
+                                      .q = q,
+                                      .out = found,
+                                      .q_dtype = KVARENA_F32,
+                                      .out_dtype = KVARENA_F32};
+  while (!atomic_load(&may_leave)) {
+    const kvarena_status status =
+        kvarena_kernels_attend(kernels, &planes[0], &planes[1], &attend, 0, NULL);
+    CHECK(status.code == KVARENA_OK || status.resource == KVARENA_RESOURCE_THREAD);
+    atomic_store(&is_inside, 1);
+  }
+  return NULL;
+}
+
+void test_second_thread_in_kernels(void) {
+  atomic_store(&is_inside, 0);
+  atomic_store(&may_leave, 0);
+  site s = open_site(NULL, NULL);
+  const kvarena_kernels_options options = {.struct_size = sizeof options,
+                                           .num_kv_heads = kManyHeads,
+                                           .head_dim_k = kLongDim,
+                                           .dtype = KVARENA_F32,
+                                           .num_q_heads = kManyHeads,
+                                           .max_rows = 1,
+                                           .max_q_tokens = kLong,
+                                           .num_blocks = kLong / kBlockSize,
+                                           .num_threads = 1};
+  int32_t table[kLong / kBlockSize];
+  for (int32_t i = 0; i < kLong / kBlockSize; ++i) table[i] = i;
+  const int32_t length = kLong;
+  const int64_t offset = 0, q_offsets[] = {0, kLong};
+  const kvarena_tables tables = {.struct_size = sizeof tables,
+                                 .tables = table,
+                                 .table_stride = kLong / kBlockSize,
+                                 .row_offsets = &offset,
+                                 .lengths = &length,
+                                 .q_offsets = q_offsets,
+                                 .total_q = kLong,
+                                 .num_rows = 1};
+  kvarena_kernels* kernels = NULL;
+  EXPECT_OK(kvarena_kernels_create(s.device, &options, &kernels));
+  EXPECT_OK(kvarena_kernels_schedule(kernels, &tables, 0, NULL));
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, attend_for_long, kernels) == 0);
+  while (!atomic_load(&is_inside)) {
+  }
+  prepare();
+  kvarena_status status = kOk;
+  while (status.code == KVARENA_OK) status = kvarena_kernels_workspace_bytes(kernels, &out.number);
+  EXPECT_STATUS(status, KVARENA_FAILED_PRECONDITION, KVARENA_RESOURCE_THREAD);
+  status = kOk;
+  while (status.code == KVARENA_OK) status = kvarena_kernels_check_tables(kernels, 0, NULL);
+  EXPECT_STATUS(status, KVARENA_FAILED_PRECONDITION, KVARENA_RESOURCE_THREAD);
+  do {
+    status = kvarena_kernels_schedule(kernels, &tables, 0, NULL);
+  } while (status.code == KVARENA_OK);
+  EXPECT_STATUS(status, KVARENA_FAILED_PRECONDITION, KVARENA_RESOURCE_THREAD);
+  atomic_store(&may_leave, 1);
+  CHECK(pthread_join(thread, NULL) == 0);
+  EXPECT_OK(kvarena_kernels_workspace_bytes(kernels, &out.number));
+  EXPECT_OK(kvarena_kernels_release(kernels));
   close_site(&s);
 }
 

@@ -25,6 +25,12 @@ AttentionCase hopper_case(std::uint64_t seed, DType dtype, std::int32_t dim) {
   return c;
 }
 
+/// Stores K and V as fp8. Tokens of 80 dims then have no chunked order.
+void store_fp8(AttentionCase& c) {
+  c.key_dtype = c.value_dtype = DType::fp8_e4m3;
+  if (!has_chunked_order(DType::fp8_e4m3, c.head_dim_k)) c.tile_order = TileOrder::rows;
+}
+
 /// Rows of every kind: empty, shorter than their query tokens, without query tokens, of one token,
 /// at the edges of tiles, and with cached tokens.
 void add_ragged_rows(AttentionCase& c) {
@@ -80,12 +86,12 @@ TEST_F(CudaHopperPrefill, Fp8WithEveryKindOfScales) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 500;
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    for (const std::int32_t dim : {64, 128}) {
+    for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
       for (const std::int32_t block_size : {16, 48, 64, 128}) {
         for (const ScaleKind scales :
              {ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head}) {
           AttentionCase c = hopper_case(++seed, dtype, dim);
-          c.key_dtype = c.value_dtype = DType::fp8_e4m3;
+          store_fp8(c);
           c.scales = scales;
           c.block_size = block_size;
           c.group = 1 + static_cast<std::int32_t>(seed % 9);
@@ -113,6 +119,8 @@ TEST_F(CudaHopperPrefill, ManyTilesOfTokens) {
         c.seq_lens = {900, 640, 513};
         c.q_counts = {70, 1, 129};
         c.num_kv_heads = 1;
+        if (is_picked(seed)) cases.push_back(c);
+        store_fp8(c);
         if (is_picked(seed)) cases.push_back(c);
       }
     }
@@ -188,6 +196,7 @@ AttentionCase random_case(std::uint64_t seed) {
   c.window_tokens = dice.once_in(3) ? dice.between(1, 300) : 0;
   c.soft_cap = dice.once_in(4) ? 5.0F : 0.0F;
   c.has_sinks = dice.once_in(3);
+  if (dice.once_in(3)) store_fp8(c);
   for (std::int32_t row = dice.between(0, dice.once_in(10) ? 50 : 4); row >= 0; --row) {
     c.seq_lens.push_back(dice.length(c.block_size, 500));
     c.q_counts.push_back(std::min(c.seq_lens.back(), dice.between(0, dice.once_in(3) ? 130 : 12)));
@@ -223,6 +232,21 @@ TEST_F(CudaHopperPrefill, OtherTablesTypesAndOrdersAreForTheOtherKernels) {
   EXPECT_FALSE(takes([](P p, A) { p.counters = nullptr; }));
   EXPECT_FALSE(takes([](P p, A) { p.num_sms = 0; }));
   EXPECT_FALSE(takes([](P, A a) { a.kv.value.tile_order = TileOrder::rows; }));
+  const auto store = [](DType dtype, TileOrder order, std::int32_t dim, std::int64_t token_stride) {
+    return [=](P, A a) {
+      for (PlaneView* plane : {&a.kv.key, &a.kv.value}) {
+        plane->dtype = dtype;
+        plane->tile_order = order;
+        plane->head_dim = dim;
+        plane->token_stride = token_stride;
+      }
+    };
+  };
+  EXPECT_TRUE(takes(store(DType::fp8_e4m3, TileOrder::rows, 80, 80)));
+  EXPECT_FALSE(takes(store(DType::fp8_e4m3, TileOrder::chunked, 80, 80)));
+  EXPECT_FALSE(takes(store(DType::fp8_e4m3, TileOrder::rows, 80, 96)));
+  EXPECT_FALSE(takes(store(DType::fp8_e4m3, TileOrder::rows, 96, 96)));
+  EXPECT_FALSE(takes(store(DType::bf16, TileOrder::rows, 80, 160)));
   EXPECT_FALSE(takes([](P, A a) { a.out_dtype = DType::f32; }));
   EXPECT_FALSE(takes([](P, A a) { a.q_dtype = a.out_dtype = DType::f16; }));
   EXPECT_FALSE(takes([](P, A a) { a.kv.key.head_dim = 64; }));

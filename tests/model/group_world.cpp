@@ -70,6 +70,7 @@ GroupWorld::GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant pla
   manager_ = std::make_unique<BlockManager>(BlockManager::create({.num_blocks = game.num_pages,
                                                                   .max_holders = 64,
                                                                   .max_open_tickets = 4,
+                                                                  .log = game.log,
                                                                   .groups = blocks})
                                                 .value());
   tables_ = std::make_unique<BlockTables>(
@@ -98,7 +99,8 @@ GroupWorld::~GroupWorld() = default;
 
 /// The next step of the sequence believes that nobody else has a claim on its blocks.
 void GroupWorld::forget_claims(SequenceId id) {
-  parts_of(*tables_).sequences.find(id)->claims_seen = manager_->claim_serial();
+  auto& parts = parts_of(*tables_);
+  parts.sequences.find(id)->claims_seen = parts.claims_of_others();
 }
 
 /// The arena's first unit of a token. A slot is in units of its group's blocks, whose ids are
@@ -142,6 +144,7 @@ std::optional<std::string> GroupWorld::play(std::int64_t operations) {
 }
 
 void GroupWorld::operate() {
+  note_before();
   const bool has_room = std::ssize(lives_) < game_.max_sequences;
   if (lives_.empty() || (has_room && random(16) == 0)) {
     const std::uint64_t kind = random(8);
@@ -214,10 +217,12 @@ void GroupWorld::begin_from() {
     }
     blocks[g] = {first, ids[g], generations[g]};
   }
-  if (game_.has_prefix_cache && random(4) == 0) offer_to_another(from, length, blocks);
+  if (game_.has_prefix_cache && random(2) == 0) offer_to_another(from, length, blocks);
   const auto made = tables_->create_sequence_from(
       length, blocks, {.cross_tokens = from.cross_tokens, .salt = from.salt});
-  if (!made && made.status().resource == Resource::page) return;  // a checkpoint, promised
+  if (!made && made.status().resource == Resource::page) {  // a checkpoint, promised
+    return expect_unchanged("create_sequence_from");
+  }
   if (!made) return fail("create_sequence_from: " + describe(made.status()));
   Life life = from;
   life.id = *made;
@@ -236,6 +241,7 @@ void GroupWorld::import() {
   const auto made = tables_->import_sequence(length);
   if (!made) {
     if (made.status().resource != Resource::page) fail("import: " + describe(made.status()));
+    expect_unchanged("import");
     ++outcomes_["import refused"];
     return;
   }
@@ -269,6 +275,7 @@ void GroupWorld::fork() {
   if (!is_promised && child.is_ok() != (longest == length)) {
     return fail("fork at " + std::to_string(length) + ", can be had at " + std::to_string(longest));
   }
+  if (!child) expect_unchanged("fork");
   if (!child && child.status().resource == Resource::page) {
     ++outcomes_["checkpoint promised to others"];
     return;
@@ -302,6 +309,7 @@ void GroupWorld::cut() {
   Ticket ticket = kNoTicket;
   if (random(4) == 0) ticket = manager_->open_ticket().value();
   const Status status = tables_->truncate(life.id, length, ticket);
+  if (!status) expect_unchanged("truncate");
   if (ticket != kNoTicket) {
     if (status) ++outcomes_["cut with a ticket"];
     expect(manager_->retire(ticket), "retire");
@@ -329,6 +337,7 @@ void GroupWorld::reserve() {
   const Life& life = lives_[any()];
   const Status status = tables_->reserve_capacity(
       life.id, std::ssize(life.tokens) + static_cast<std::int64_t>(random(80)), Urgency::growth);
+  if (!status) expect_unchanged("reserve_capacity");
   if (!status && status.code != StatusCode::exhausted) fail("reserve: " + describe(status));
   ++outcomes_[status ? "reserved" : "reserve refused"];
 }
@@ -337,6 +346,7 @@ void GroupWorld::promise() {
   const Life& life = lives_[any()];
   const Status status = tables_->promise_capacity(
       life.id, std::ssize(life.tokens) + static_cast<std::int64_t>(random(150)));
+  if (!status) expect_unchanged("promise_capacity");
   if (!status && status.code != StatusCode::exhausted) fail("promise: " + describe(status));
   ++outcomes_[status ? "promised" : "promise refused"];
 }
@@ -391,8 +401,10 @@ void GroupWorld::append() {
     values[i] = told(names[i]);
     demands[i].tokens = values[i];
   }
+  note_before();
   const auto result = tables_->append(demands);
   if (!result) {
+    expect_unchanged("append");
     const Status status = result.status();
     const bool is_known = status.code == StatusCode::exhausted &&
                           status.resource == Resource::page && status.subject < groups_.size();
@@ -477,17 +489,6 @@ void GroupWorld::write(std::vector<std::size_t>& rows, const std::vector<AppendD
     if (demands[r].num_tokens > 0) write_cross(life);
   }
   run_states(rows, demands, result);
-}
-
-void GroupWorld::write_cross(Life& life) {
-  life.has_encoder = true;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    for (std::int64_t i = 0; i < life.cross_tokens && groups_[g].kind == PagedKind::cross; ++i) {
-      const auto slot = tables_->slot_of(life.id, i, static_cast<std::int32_t>(g));
-      if (!slot) return fail("no block for an encoder's token");
-      unit(g, *slot) = stamp(g, life.encoder + static_cast<std::uint64_t>(i));
-    }
-  }
 }
 
 }  // namespace kvarena::model

@@ -11,6 +11,7 @@
 /// it. With a prefix cache, new sequences have tokens that were there before: what they begin with
 /// must be found where the tables say, as if they had written it themselves.
 
+#include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct GroupGame {
   bool can_undo = true;
   std::int64_t checkpoint_every = 0;
   bool has_prefix_cache = false;
+  OperationLog* log = nullptr;  // of the manager
 };
 
 /// A fault to plant.
@@ -56,6 +58,7 @@ class GroupWorld {
 
   /// Returns what was wrong, or nothing.
   std::optional<std::string> play(std::int64_t operations);
+  const BlockManager& manager() const { return *manager_; }
   /// How often each thing happened.
   const std::map<std::string, std::int64_t>& outcomes() const { return outcomes_; }
 
@@ -103,6 +106,9 @@ class GroupWorld {
   void pin();
   void unpin();
   void check_all();
+  void note_before();
+  void expect_unchanged(const char* what);
+  std::vector<std::int64_t> all_rows() const;
   void check(const Life& life, std::int64_t length, const char* when);
   void check_pins();
   std::int64_t brute_restorable(const Life& life, std::int64_t length);
@@ -170,6 +176,9 @@ class GroupWorld {
   GroupPlant plant_;
   std::vector<SequenceId> unsettled_;         // the rows of the last append
   std::vector<std::int64_t> unsettled_from_;  // and their lengths before it
+  std::vector<std::int64_t> figures_before_;  // of pages and groups, before a call
+  std::vector<std::int64_t> rows_before_;     // of all tables; empty: not looked at this time
+  std::uint64_t calls_ = 0;
 };
 
 }  // namespace kvarena::model

@@ -1,10 +1,60 @@
-// What a GroupWorld expects to find in memory, and pins.
+// What a GroupWorld expects to find in memory and to be as it was, encoders and pins.
 
 #include "model/group_world.hpp"
+#include "support/pool_snapshot.hpp"
 
 #include <algorithm>
 
 namespace kvarena::model {
+
+/// The length, the encoder's tokens and the blocks of every sequence.
+std::vector<std::int64_t> GroupWorld::all_rows() const {
+  std::vector<std::int64_t> all;
+  std::vector<BlockId> ids(static_cast<std::size_t>(game_.longest) + 512);
+  for (const Life& life : lives_) {
+    const SequenceInfo info = tables_->info(life.id).value();
+    all.insert(all.end(), {static_cast<std::int64_t>(life.id.value), info.length_tokens,
+                           info.cross_tokens, info.num_blocks});
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const std::int64_t count =
+          tables_->blocks_of(life.id, ids, static_cast<std::int32_t>(g)).value();
+      all.push_back(count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        all.push_back(ids[static_cast<std::size_t>(i)].value);
+      }
+    }
+  }
+  return all;
+}
+
+/// Remembers what a call that is refused must leave as it is: the figures of pages and groups, and
+/// every so often all rows.
+void GroupWorld::note_before() {
+  constexpr std::uint64_t kCallsBetweenRows = 16;
+  figures_before_ = test::page_figures(*manager_);
+  rows_before_.clear();
+  if (calls_++ % kCallsBetweenRows == 0) rows_before_ = all_rows();
+}
+
+void GroupWorld::expect_unchanged(const char* what) {
+  if (test::page_figures(*manager_) != figures_before_) {
+    return fail(std::string("a refused ") + what + " changed the accounts of pages");
+  }
+  if (rows_before_.empty()) return;
+  ++outcomes_["rows compared"];
+  if (all_rows() != rows_before_) fail(std::string("a refused ") + what + " changed a row");
+}
+
+void GroupWorld::write_cross(Life& life) {
+  life.has_encoder = true;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::int64_t i = 0; i < life.cross_tokens && groups_[g].kind == PagedKind::cross; ++i) {
+      const auto slot = tables_->slot_of(life.id, i, static_cast<std::int32_t>(g));
+      if (!slot) return fail("no block for an encoder's token");
+      unit(g, *slot) = stamp(g, life.encoder + static_cast<std::uint64_t>(i));
+    }
+  }
+}
 
 /// The longest length at which the tables have all tokens that the next one reads, by looking at
 /// each; 0 when there is none.

@@ -85,11 +85,32 @@ const std::vector<TableGame> kTableGames = {
      20},
 };
 
+/// Models with as many sequences as a pool of kPoolBytes has room for.
+constexpr std::int64_t kPoolBytes = 40'000'000'000;
+
+std::vector<TableGame> full_pools() {
+  const std::pair<const char*, std::int64_t> sequences[] = {
+      {"Gemma", 34},          {"GptOss", 130},  {"Llama4", 24}, {"Qwen3Next", 142},
+      {"Nemotron3Nano", 393}, {"DeepSeek", 69}, {"Phi3", 49}};
+  std::vector<TableGame> games;
+  for (const auto& [name, count] : sequences) {
+    const auto same = [name = std::string_view(name)](const TableGame& g) {
+      return name == g.name;
+    };
+    games.push_back(*std::ranges::find_if(kTableGames, same));
+    games.back().sequences = count;
+    games.back().longest = std::min<std::int64_t>(games.back().longest, 8192);
+    games.back().step_tokens = 16;
+  }
+  return games;
+}
+
 /// The tables of a model in a pool of pages for `sequences` of them.
 struct ModelTables {
   /// A pool of exactly the plan's pages and those of one step.
   explicit ModelTables(const TableGame& game) {
     const PageChoice choice = choose_pages(game.groups, kMaxTokens).value();
+    pages_of_pool = kPoolBytes / choice.page_bytes;
     for (std::size_t g = 0; g < game.groups.size(); ++g) {
       const PagedGroup& group = game.groups[g];
       const PagedBlocks& its = choice.groups[g];
@@ -112,13 +133,14 @@ struct ModelTables {
     }
     manager = std::make_unique<BlockManager>(
         BlockManager::create({.num_blocks = game.sequences * pages_of_one + pages_of_step,
-                              .max_holders = 64,
+                              .max_holders = kMostSequences,
                               .max_open_tickets = 1,
                               .max_fence_entries = 1,
                               .groups = blocks})
             .value());
     tables = std::make_unique<BlockTables>(
-        BlockTables::create(*manager, {.max_sequences = 64, .max_pins = 0, .groups = groups})
+        BlockTables::create(*manager,
+                            {.max_sequences = kMostSequences, .max_pins = 0, .groups = groups})
             .value());
   }
   /// A step can need its states twice, when a checkpoint or somebody else keeps those before it.
@@ -159,7 +181,9 @@ struct ModelTables {
 
   std::vector<BlockGroup> blocks;
   std::vector<TableGroup> groups;
+  static constexpr std::int32_t kMostSequences = 400;
   std::int64_t cross_tokens = 0;
+  std::int64_t pages_of_pool = 0;  // of kPoolBytes
   std::int64_t pages_of_one = 0;
   std::int64_t pages_of_step = 0;
   std::unique_ptr<BlockManager> manager;
@@ -189,12 +213,22 @@ class TableLives {
       } else {
         grow(live_[which]);
       }
-      if (i % 1024 == 0) expect_pages_within_bounds();
+      if (i % (1024 * (1 + game_.sequences / 16)) == 0) expect_pages_within_bounds();
       if (i % 16384 == 0) {
         EXPECT_OK(pool_.manager->check_invariants());
         EXPECT_OK(pool_.tables->check_invariants());
       }
     }
+  }
+  /// All sequences of the plan live, and have their greatest length.
+  void fill() {
+    while (std::ssize(live_) < game_.sequences) live_.push_back(pool_.begin());
+    for (const SequenceId id : live_) {
+      while (length(id) < game_.longest && !::testing::Test::HasFailure()) {
+        append(id, std::min(game_.step_tokens, game_.longest - length(id)));
+      }
+    }
+    EXPECT_OK(pool_.manager->check_invariants());
   }
   /// Nine of ten sequences end. Those left have no more pages than their blocks need.
   void drain() {
@@ -207,6 +241,7 @@ class TableLives {
     EXPECT_LE(pages.of_groups - pages.evictable, most);
   }
   const BlockManager& manager() const { return *pool_.manager; }
+  const ModelTables& pool() const { return pool_; }
 
  private:
   std::int64_t length(SequenceId id) const { return pool_.tables->info(id)->length_tokens; }
@@ -217,12 +252,15 @@ class TableLives {
       const std::int64_t left = game_.longest - length(id);
       const auto tokens =
           static_cast<std::int64_t>(1 + random_() % static_cast<std::uint64_t>(game_.step_tokens));
-      const AppendDemand demand{id, static_cast<std::int32_t>(std::min(left, tokens))};
-      const auto result = pool_.tables->append(std::span(&demand, 1));
-      ASSERT_TRUE(result.is_ok()) << describe(result.status()) << "\n"
-                                  << to_string(pool_.tables->explain(result.status()));
-      pool_.tables->settle_append();
+      append(id, std::min(left, tokens));
     }
+  }
+  void append(SequenceId id, std::int64_t tokens) {
+    const AppendDemand demand{id, static_cast<std::int32_t>(tokens)};
+    const auto result = pool_.tables->append(std::span(&demand, 1));
+    ASSERT_TRUE(result.is_ok()) << describe(result.status()) << "\n"
+                                << to_string(pool_.tables->explain(result.status()));
+    pool_.tables->settle_append();
   }
   void cut(SequenceId id) {
     const std::int64_t now = length(id);
@@ -277,6 +315,23 @@ TEST_P(TablePromise, NoSequenceWithinThePlanIsRefused) {
   lives.drain();
   EXPECT_FALSE(HasFailure()) << "KVARENA_SEED=" << seed();
 }
+
+class TablePlan : public ::testing::TestWithParam<TableGame> {};
+
+TEST_P(TablePlan, AFullPoolOfItsSequencesIsHeldAndDrained) {
+  const auto operations = static_cast<std::int64_t>(
+      test::number_from_environment("KVARENA_LIVES_OPS", kDefaultOperations));
+  const TableGame game = GetParam();
+  TableLives lives(game);
+  EXPECT_EQ(lives.pool().pages_of_pool / lives.pool().pages_of_one, game.sequences);
+  lives.play(operations);
+  lives.fill();
+  lives.drain();
+  EXPECT_FALSE(HasFailure()) << "KVARENA_SEED=" << seed();
+}
+
+INSTANTIATE_TEST_SUITE_P(, TablePlan, ::testing::ValuesIn(full_pools()),
+                         [](const auto& tested) { return tested.param.name; });
 
 /// Promised sequences grow token by token to what they were promised, while others take whatever
 /// growth may take.

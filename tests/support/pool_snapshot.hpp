@@ -5,6 +5,8 @@
 
 #include "kvarena/allocator/block_manager.hpp"
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -21,6 +23,7 @@ struct PoolSnapshot {
   std::vector<BlockState> states;
   std::vector<std::uint32_t> references;
   std::vector<Holder> holders;
+  std::vector<std::int64_t> pages;  // of the pool and of each group
 
   friend bool operator==(const PoolSnapshot&, const PoolSnapshot&) = default;
 };
@@ -45,6 +48,20 @@ inline std::vector<std::int64_t> counts_of(const BlockStats& s) {
           static_cast<std::int64_t>(s.evictions)};
 }
 
+/// The figures of pages, and of each group, as numbers.
+inline std::vector<std::int64_t> page_figures(const BlockManager& manager) {
+  std::vector<std::int64_t> all;
+  const auto add = [&all](const auto& stats) {
+    using Figures = std::array<std::int64_t, sizeof(stats) / sizeof(std::int64_t)>;
+    const auto figures = std::bit_cast<Figures>(stats);
+    all.insert(all.end(), figures.begin(), figures.end());
+  };
+  add(manager.page_stats());
+  const auto num_groups = static_cast<std::int32_t>(manager.groups().size());
+  for (std::int32_t group = 0; group < num_groups; ++group) add(manager.group_stats(group));
+  return all;
+}
+
 /// Reads a snapshot. O(num_blocks).
 inline PoolSnapshot snapshot_of(const BlockManager& manager) {
   PoolSnapshot snapshot;
@@ -57,6 +74,7 @@ inline PoolSnapshot snapshot_of(const BlockManager& manager) {
     snapshot.holders.emplace_back(holder.holder, holder.number, holder.owner,
                                   std::string(holder.purpose), holder.references, holder.reserved);
   }
+  snapshot.pages = page_figures(manager);
   return snapshot;
 }
 

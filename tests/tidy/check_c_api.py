@@ -4,6 +4,7 @@
 tests/tidy/c_api.txt has a line for each public C++ function: the C functions that do it, or why an engine in
 another language does not need it. A C++ function or a C function that the table does not name is a problem, and so
 is a line about something that does not exist. `Type::*` stands for all functions of a type; it needs a reason.
+Each C function is called in tests/capi, and each struct with `struct_size` has its row of wrong sizes there.
 """
 
 import fnmatch
@@ -76,6 +77,11 @@ def c_functions(text):
     return re.findall(r"^KVARENA_API [^;(]*?(\w+)\(", text, re.MULTILINE)
 
 
+def sized_structs(text):
+    """The structs whose size the program tells. Those that functions of the program receive have the library's."""
+    return re.findall(r"^typedef struct (\w+) \{\n  uint64_t struct_size; +///< sizeof\(", text, re.MULTILINE)
+
+
 def read_table(text):
     """{C++ function: (line, [C functions], reason)}"""
     table = {}
@@ -122,6 +128,11 @@ def check(root, _args=None):
         f"{HEADER}:1: no test in tests/capi calls `{c_name}`"
         for c_name in sorted(c_names)
         if not re.search(rf"\b{c_name}\(", calls)
+    ]
+    problems += [
+        f"{HEADER}:1: no test in tests/capi passes wrong sizes of `{name}`: SIZES_OF({name}, ...)"
+        for name in sized_structs(tree.read(root, HEADER))
+        if f"SIZES_OF({name}," not in calls
     ]
     return problems
 

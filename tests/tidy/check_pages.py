@@ -125,7 +125,7 @@ def block_problems(root, page, text):
             problems.append(
                 f"{where}: the code block differs from {match.group('file')}; copy it again"
             )
-    blocks = len(re.findall(r"^```(?:cpp|c\+\+|c)$", text, re.MULTILINE))
+    blocks = len(re.findall(r"^```(?:cpp|c\+\+|c|rust)$", text, re.MULTILINE))
     if str(page) == "README.md" and blocks != len(_COMPILED.findall(text)):
         problems.append(f"{page}:1: each ```cpp block needs its `<!-- compiled: FILE -->` line")
     if len(_COMPILED.findall(text)) != len(re.findall(r"^<!-- compiled:", text, re.MULTILINE)):

@@ -213,6 +213,10 @@ class CInterface(Sample):
         text = "int main() {}  // kvarena_thing_stats(0);\n"
         self.refuse("tests/capi/calls.c", text, "no test in tests/capi calls `kvarena_thing_stats`")
 
+    def test_struct_whose_sizes_no_test_passes(self):
+        text = self.HEADER + "typedef struct kvarena_new {\n  uint64_t struct_size;  ///< sizeof(kvarena_new)\n} kvarena_new;\n"
+        self.refuse("include/kvarena/kvarena.h", text, "wrong sizes of `kvarena_new`")
+
     def test_line_without_a_reason(self):
         text = self.TABLE.replace(" -- no", "")
         self.refuse("tests/tidy/c_api.txt", text, "neither a C function nor a reason")

@@ -10,6 +10,8 @@
 namespace kvarena::tools {
 namespace {
 
+constexpr const char* kScalesOfInt8 = "a KvCache has no scales of int8: --kv-scales none";
+
 using capacity::ModelSpec;
 using capacity::PlanOptions;
 
@@ -236,15 +238,15 @@ std::string settings_refusal_of(const PlannedCase& p) {
   if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
   switch (p.cache.option) {
     case Option::kind: return "a KvCache has no pool for recurrent states alone";
-    case Option::index_dim: return "a KvCache has no sparse-attention index yet";
-    case Option::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";
+    case Option::index_dim: return "a KvCache has no index of more than 128 elements";
+    case Option::scale: return kScalesOfInt8;
     default: break;
   }
   switch (p.cache.resource) {
     case Resource::dtype:
       return fmt::format("a KvCache keeps K and V as bf16, f16, f32 or fp8_e4m3 yet, not as {}",
                          kv_format_of(p));
-    case Resource::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";
+    case Resource::scale: return kScalesOfInt8;
     default: return describe(p.cache);
   }
 }

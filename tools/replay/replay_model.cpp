@@ -52,7 +52,7 @@ void keep_layers(ModelSpec& model, std::int32_t count) {
 
 /// Words for what groups_of refuses.
 std::string refusal_of(const Status& status) {
-  if (status.option == Option::index_dim) return "an index for sparse attention";
+  if (status.option == Option::index_dim) return "an index of more than 128 elements";
   if (status.option == Option::format) return "a type of K and V that no pool has";
   return describe(status);
 }

@@ -263,6 +263,7 @@ class KVARENA_EXPORT BlockManager {
   Status check_blocks(std::int64_t first, std::int64_t count) const noexcept;
 
  private:
+  friend class BlockContents;
   friend struct ReleaseProbe;
   friend struct OwnPages;
   struct Impl;

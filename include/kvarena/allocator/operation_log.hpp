@@ -4,6 +4,12 @@
 /// `OperationLog`: receives every mutating call of a BlockManager, in order. With the log a second
 /// manager with the same options can be brought to the same state, bit for bit, and the ranks of a
 /// tensor-parallel group can compare their histories. A manager has no log by default.
+///
+/// A replay makes the calls that ended with ok again, in order, on a manager with the same options.
+/// A call of allocate_each has an entry for each of its demands. Without groups the entries may be
+/// replayed one by one. With groups they must be one call again, because a call takes the pages of
+/// all its demands before the single blocks of any: collect the demands of entries while
+/// `left_in_call` is not 0, and make one call of them, each with its own urgency (`flag`).
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
@@ -47,6 +53,8 @@ struct Operation {
                              ///< time of advance_clock
   std::span<const BlockId> ids{};  ///< arguments, or the result of allocate
   std::int32_t group = 0;          ///< of allocate; 0 in a pool without groups
+  std::int32_t left_in_call = 0;   ///< of allocate in a pool with groups: entries of the same call
+                                   ///< that follow this one
 };
 
 /// Receives operations. The manager's thread calls it synchronously after each call. It must not

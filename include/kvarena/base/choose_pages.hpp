@@ -89,10 +89,10 @@ struct Retained {
   friend bool operator==(const Retained&, const Retained&) = default;
 };
 
-/// Returns ok, or invalid_argument with the member, its value and its range: (num_tokens) for
-/// rollback_tokens, (block_bytes) when the layers of a block have more than 2^40 bytes. For a chunk
-/// that has not whole blocks, the range is from the nearest smaller to the nearest larger one that
-/// has.
+/// Returns ok, or invalid_argument with the member, its value and its range, or (block_bytes) when
+/// the layers of a block have more than 2^40 bytes. A limit or tokens to take back of a kind that
+/// has none are refused too. For a chunk that has not whole blocks, the range is from the nearest
+/// smaller to the nearest larger one that has.
 KVARENA_EXPORT Status validate(const PagedGroup& group) noexcept;
 
 /// Chooses the page of a pool for these groups. It tries up to kMaxParts equal parts of whole

@@ -83,7 +83,8 @@ class KVARENA_EXPORT GroupLayout {
   /// KvLayout::create return, and validate for planes of states; invalid_argument (num_layers) for
   /// a group without layers of its own, (layer) for a layer outside its range or with two places,
   /// (reads_layer) for a layer that is not in the same group, has no data of its own or is in a
-  /// group of states; unsupported (kind) for groups of states alone; or exhausted (host_memory).
+  /// group of states, (index_dim) with the nearest multiples; unsupported (kind) for groups of
+  /// states alone; or exhausted (host_memory).
   static Result<GroupLayout> create(std::span<const LayerGroup> groups,
                                     std::int64_t max_sequence_tokens,
                                     TileOrder preferred = TileOrder::rows);

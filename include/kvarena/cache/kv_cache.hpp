@@ -206,13 +206,17 @@ class KVARENA_EXPORT KvCache {
   /// without an index of its own.
   Status write_index(const WriteIndexArgs& args);
   /// Queues the write of K and V of a sequence's encoder, for layers of a cross group: once, or
-  /// again when they changed. Returns what write_kv returns, and not_found (sequence) for a
-  /// sequence that is not in this step.
+  /// again when they changed. Forks, imports and sequences that were created from blocks of an
+  /// encoder have them already. When the step is aborted or lost, the encoders that it wrote to
+  /// must be written again. Returns what write_kv returns, and not_found (sequence) for a sequence
+  /// that is not in this step.
   Status write_cross(const WriteCrossArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
   /// returns, and failed_precondition (layer) when this step has not written their K and V of that
-  /// layer, unless args.kv_is_written is set. On CUDA, write_kv and attend launch programmatically:
-  /// see `overlap` in cuda_attention.hpp for what that asks of the engine's own kernels.
+  /// layer, or for a layer of a cross group, when the encoder of a sequence with new tokens has not
+  /// been written there, unless args.kv_is_written is set. On CUDA, write_kv and attend launch
+  /// programmatically: see `overlap` in cuda_attention.hpp for what that asks of the engine's own
+  /// kernels.
   Status attend(const AttendArgs& args);
   /// Marks the end of the step's work and publishes. Does not wait. Returns failed_precondition
   /// (step) outside a step, or what Device::record returns; the step goes on then.

@@ -91,7 +91,8 @@ struct RecordedStep {
   std::int32_t tokens_per_row = 1;  ///< new tokens of each, 1 .. max_decode_tokens
   bool shares_prefixes = false;     ///< CUDA: sequences that begin with the same blocks read these
                                     ///< together; each replay then looks for them. Steps run call
-                                    ///< by call look when there are such sequences
+                                    ///< by call look when there are such sequences. Not read in a
+                                    ///< cache with groups, whose rows are read one by one
 };
 
 /// K and V of the step's new tokens for one layer.
@@ -126,6 +127,7 @@ struct WriteCrossArgs {
   DType dtype = DType::f16;                   ///< of key and value; converted to the layout's
   std::int64_t key_token_stride_bytes = 0;    ///< as in WriteKvArgs
   std::int64_t value_token_stride_bytes = 0;  ///< the same
+  QuantScales scales = {};                    ///< as in WriteKvArgs
 };
 
 /// Attention of the step's new tokens over one layer.
@@ -145,7 +147,8 @@ struct AttendArgs {
   const std::uint64_t* tree_mask = nullptr;  ///< [num_tokens] draft trees, as in AttentionArgs;
                                              ///< needs KvCacheOptions::draft_trees
   bool kv_is_written = false;  ///< true: the caller's own kernels wrote K and V of the step's
-                               ///< tokens, without write_kv
+                               ///< tokens, without write_kv; of a cross group those of the
+                               ///< encoders of the step's sequences
   std::int64_t q_token_stride_bytes = 0;    ///< from one token of q to the next, 0: dense; as in
                                             ///< AttentionArgs
   std::int64_t out_token_stride_bytes = 0;  ///< of out

@@ -75,7 +75,8 @@ answer! {
     }
 }
 
-/// Why a request fits or does not fit.
+/// Why a request fits or does not fit. With groups, figures are pages: all but the counts by state and
+/// `num_blocks`, which are blocks of all groups, and references of holders.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {

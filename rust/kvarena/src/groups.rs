@@ -4,14 +4,20 @@ use crate::cache::{Cache, Shape};
 use crate::convert::list_of;
 use crate::prefix::Prompt;
 use crate::sequence::SequenceOptions;
-use crate::slices::{check_length, Element, Parts};
+use crate::slices::{check_length, check_scales, Element, Parts, Scales};
 use crate::states::StatePlane;
 use crate::status::{check, failed, Result};
-use crate::step::{DeviceBatch, Step};
+use crate::step::{DeviceBatch, Recording, Step};
 use crate::sys;
 use crate::values::{Dtype, GroupKind, Sequence, StateMode};
 use std::collections::HashMap;
 use std::os::raw::c_void;
+
+/// K and V of a sequence's encoder for one layer, by pointers to memory of the cache's device.
+pub use crate::sys::kvarena_write_cross_args as WriteCrossArgs;
+
+/// Keys of a sparse-attention index for one layer, by a pointer to memory of the cache's device.
+pub use crate::sys::kvarena_write_index_args as WriteIndexArgs;
 
 /// One layer of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,7 +334,7 @@ impl Step<'_> {
         let mut parts = Parts::default();
         let key = parts.input(key);
         self.run_on_slices(parts, |parts, cache| {
-            let args = sys::kvarena_write_index_args {
+            let args = WriteIndexArgs {
                 key: parts.address::<c_void>(key),
                 layer,
                 dtype: T::DTYPE.into(),
@@ -349,22 +355,69 @@ impl Step<'_> {
         key: &[T],
         value: &[T],
     ) -> Result<()> {
+        self.write_cross_scaled(layer, sequence, cross_tokens, key, value, None)
+    }
+
+    /// Does what `write_cross` does, into a pool of fp8. Of a layer whose V lies in K, `value` is
+    /// empty.
+    pub fn write_cross_scaled<T: Element>(
+        &mut self,
+        layer: i32,
+        sequence: Sequence,
+        cross_tokens: usize,
+        key: &[T],
+        value: &[T],
+        scales: Option<Scales<'_>>,
+    ) -> Result<()> {
         let shape = self.shape_of(layer)?;
         check_length(key.len(), cross_tokens * shape.key)?;
         check_length(value.len(), cross_tokens * shape.value)?;
+        let per_head = check_scales(&scales, shape.kv_heads)?;
         let mut parts = Parts::default();
-        let (key, value) = (parts.input(key), parts.input(value));
+        let value = (shape.value > 0).then_some(value);
+        let (key, value) = (parts.input(key), parts.optional_input(value));
+        let key_scale = parts.optional_input(scales.map(|s| s.key));
+        let value_scale = parts.optional_input(scales.map(|s| s.value));
         self.run_on_slices(parts, |parts, cache| {
-            let args = sys::kvarena_write_cross_args {
+            let args = WriteCrossArgs {
                 sequence: sequence.raw(),
                 key: parts.address::<c_void>(key),
-                value: parts.address::<c_void>(value),
+                value: parts.optional_address::<c_void>(value),
                 layer,
                 dtype: T::DTYPE.into(),
+                key_scale: parts.optional_address(key_scale),
+                value_scale: parts.optional_address(value_scale),
+                scale_per_head: per_head.into(),
                 ..Default::default()
             };
             // SAFETY: the arrays have the sizes that the caller and the layout name.
             unsafe { sys::kvarena_step_write_cross(cache, &args) }
         })
+    }
+
+    /// Queues the write of the new tokens' keys of a sparse-attention index.
+    ///
+    /// # Safety
+    /// As for [`write_raw`](Step::write_raw).
+    pub unsafe fn write_index_raw(&mut self, args: &WriteIndexArgs) -> Result<()> {
+        check(sys::kvarena_step_write_index(self.raw, args))
+    }
+
+    /// Queues the write of K and V of a sequence's encoder.
+    ///
+    /// # Safety
+    /// As for [`write_raw`](Step::write_raw).
+    pub unsafe fn write_cross_raw(&mut self, args: &WriteCrossArgs) -> Result<()> {
+        check(sys::kvarena_step_write_cross(self.raw, args))
+    }
+}
+
+impl Recording<'_> {
+    /// Records the write of the keys of a sparse-attention index.
+    ///
+    /// # Safety
+    /// As for [`write_raw`](Recording::write_raw).
+    pub unsafe fn write_index_raw(&mut self, args: &WriteIndexArgs) -> Result<()> {
+        check(sys::kvarena_step_write_index(self.raw_cache(), args))
     }
 }

@@ -90,6 +90,7 @@ mod memory;
 mod monitor;
 mod plan;
 mod pool;
+mod pool_prefix;
 mod prefix;
 mod questions;
 mod sequence;
@@ -107,7 +108,9 @@ pub use cache::{fit, footprint, Attached, Cache, CacheOptions, Footprint};
 pub use device::{devices_json, CudaOptions, Device, DeviceInfo, HostOptions, Target, Verdict};
 pub use events::{PrefixEvent, PrefixEvents};
 pub use explanation::{Available, BlockCounts, BlockInfo, Explanation, HolderReport, Stats};
-pub use groups::{GroupBlocks, GroupLayer, LayerGroup, PageStats, PartStats};
+pub use groups::{
+    GroupBlocks, GroupLayer, LayerGroup, PageStats, PartStats, WriteCrossArgs, WriteIndexArgs,
+};
 pub use kernels::{describe_kernels, Kernels, KernelsOptions, Tables};
 pub use layout::{layout_plane, plan_layout, PoolPlan};
 pub use log::{set_log, set_violation, LogFunction, Operation, OperationLog, ViolationFunction};
@@ -117,6 +120,7 @@ pub use monitor::{
 };
 pub use plan::{plan_json, presets_json, PlanError};
 pub use pool::{HolderDemand, HolderOptions, Pool, PoolOptions};
+pub use pool_prefix::PrefixPosition;
 pub use prefix::{ExtraKey, Prefix, PrefixStats, Prompt};
 pub use questions::{Observer, Plane, Question};
 pub use sequence::{PinOptions, SequenceInfo, SequenceOptions};

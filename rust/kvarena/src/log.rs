@@ -91,6 +91,11 @@ pub struct Operation<'a> {
     pub blocks: &'a [i32],
     /// allocate, reserve: 0 growth, 1 admission; set_content: the content.
     pub flag: i32,
+    /// allocate: whose blocks; 0 in a pool without groups.
+    pub group: i32,
+    /// allocate in a pool with groups: entries of the same call that follow this one. A replay makes
+    /// one call of them.
+    pub left_in_call: i32,
 }
 
 /// Receives each mutating call of one cache or pool after it has ended, on the thread that made it.
@@ -113,6 +118,8 @@ unsafe extern "C" fn pass_operation(user: *mut c_void, operation: *const sys::kv
             count: raw.count,
             blocks,
             flag: raw.flag,
+            group: raw.group,
+            left_in_call: raw.left_in_call,
         });
     });
 }

@@ -1,12 +1,13 @@
 //! Block ids for an engine with block tables of its own.
 
 use crate::convert::{c_string, list_of, pointer_of, text_of};
+use crate::events::{EventKeeper, PrefixEvents};
 use crate::explanation::{Available, BlockInfo, Explanation, HolderReport, Stats};
 use crate::log::{LogKeeper, OperationLog};
 use crate::questions::Question;
 use crate::status::{check, failed, Error, Result, Status};
 use crate::sys;
-use crate::values::{raw_ticket, BlockContent, Eviction, Holder, Ticket, Urgency};
+use crate::values::{raw_ticket, BlockContent, Duplicates, Eviction, Holder, Ticket, Urgency};
 use std::ptr;
 
 options! {
@@ -24,6 +25,23 @@ options! {
         max_open_tickets: i32,
         /// Which published block that nobody holds goes first.
         eviction: Eviction,
+        /// Blocks are found by their tokens: [`Pool::adopt`].
+        prefix_cache: bool,
+        /// With a prefix cache: 1 .. 65536; 0: 16.
+        block_size_tokens: i32,
+        /// When two sequences compute one block; a pool has no `Share`.
+        prefix_duplicates: Duplicates,
+        /// Extra keys that a sequence may have, 0 .. 31.
+        prefix_extra_keys: i32,
+        /// Newest removals and registrations that [`Prefix::stop`](crate::Prefix::stop) knows; 0: one
+        /// for each 16 blocks.
+        prefix_history: i64,
+        /// The key of the hash, for runs that can be repeated.
+        prefix_key_low: u64,
+        /// Its other half; both 0: drawn at create.
+        prefix_key_high: u64,
+        /// Ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts.
+        prefix_ghost_blocks: i64,
     }
 }
 
@@ -59,16 +77,17 @@ impl HolderDemand {
 /// generation. Calls for many blocks take all or nothing. One thread at a time uses a pool, and it may
 /// move from thread to thread.
 pub struct Pool {
-    raw: *mut sys::kvarena_pool,
+    pub(crate) raw: *mut sys::kvarena_pool,
     /// Freed after the pool.
     _log: LogKeeper,
+    _events: EventKeeper,
 }
 
-// SAFETY: any thread may call the library with the handle, one at a time; the log may move.
+// SAFETY: any thread may call the library with the handle, one at a time; log and events may move.
 unsafe impl Send for Pool {}
 
 /// Checks that blocks and generations are as many.
-fn same_length(blocks: usize, generations: usize) -> Result<()> {
+pub(crate) fn same_length(blocks: usize, generations: usize) -> Result<()> {
     if blocks == generations {
         return Ok(());
     }
@@ -88,16 +107,30 @@ impl Pool {
         name: Option<&str>,
         log: Option<OperationLog>,
     ) -> Result<Self> {
+        Self::create_heard(options, name, log, None)
+    }
+
+    /// Creates a pool with a name, an operation log, and a function that is told what its prefix cache
+    /// stores and removes. The function must not call the pool.
+    pub fn create_heard(
+        options: &PoolOptions,
+        name: Option<&str>,
+        log: Option<OperationLog>,
+        events: Option<PrefixEvents>,
+    ) -> Result<Self> {
         let (log, name) = (LogKeeper::new(log), name.map(c_string));
+        let events = EventKeeper::new(events);
         let raw_options = sys::kvarena_pool_options {
             name: pointer_of(&name),
             log: log.function(),
             log_user: log.user(),
+            prefix_events: events.function(),
+            prefix_events_user: events.user(),
             ..options.raw()
         };
         let mut raw = ptr::null_mut();
         check(unsafe { sys::kvarena_pool_create(&raw_options, &mut raw) })?;
-        Ok(Self { raw, _log: log })
+        Ok(Self { raw, _log: log, _events: events })
     }
 
     /// Returns the handle, for calls of [`crate::sys`]. It is valid while the pool lives.
@@ -106,7 +139,7 @@ impl Pool {
     }
 
     /// Turns a status into a result. When blocks are missing, the error has the explanation.
-    fn check(&self, status: sys::kvarena_status) -> Result<()> {
+    pub(crate) fn check(&self, status: sys::kvarena_status) -> Result<()> {
         if Status(status).is_ok() {
             return Ok(());
         }

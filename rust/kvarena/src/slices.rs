@@ -153,7 +153,7 @@ pub(crate) fn check_length(given: usize, needed: usize) -> Result<()> {
 }
 
 /// Whether there is one scale for each head.
-fn check_scales(scales: &Option<Scales<'_>>, kv_heads: usize) -> Result<bool> {
+pub(crate) fn check_scales(scales: &Option<Scales<'_>>, kv_heads: usize) -> Result<bool> {
     match scales {
         Some(scales) if scales.key.len() != 1 || scales.value.len() != 1 => {
             check_length(scales.key.len(), kv_heads)?;

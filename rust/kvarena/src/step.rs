@@ -358,6 +358,10 @@ impl Recording<'_> {
         self.cache.device_batch()
     }
 
+    pub(crate) fn raw_cache(&self) -> *mut sys::kvarena_cache {
+        self.cache.raw
+    }
+
     /// Returns the stream that is captured.
     pub fn stream_ptr(&self) -> Result<*mut c_void> {
         self.cache.stream_ptr()

@@ -9,7 +9,7 @@ use std::mem;
 use std::os::raw::{c_char, c_void};
 
 /// The number of the interface that this file mirrors.
-pub const KVARENA_ABI: u32 = 1;
+pub const KVARENA_ABI: u32 = 3;
 /// CUDA's legacy default stream, as an integer.
 pub const KVARENA_STREAM_LEGACY: usize = 0x1;
 /// CUDA's default stream of the calling thread, as an integer.
@@ -560,6 +560,8 @@ sized_structs! {
         outcome: i32,
         flag: i32,
         reserved: i32,
+        group: i32,
+        left_in_call: i32,
     }
     struct kvarena_prefix_event {
         struct_size: u64,
@@ -859,6 +861,10 @@ sized_structs! {
         value_token_stride_bytes: i64,
         layer: i32,
         dtype: i32,
+        key_scale: *const f32,
+        value_scale: *const f32,
+        scale_per_head: i32,
+        reserved: i32,
     }
     struct kvarena_write_index_args {
         struct_size: u64,
@@ -1025,6 +1031,22 @@ sized_structs! {
         log_user: *mut c_void,
         eviction: i32,
         reserved: i32,
+        prefix_cache: i32,
+        block_size_tokens: i32,
+        prefix_duplicates: i32,
+        prefix_extra_keys: i32,
+        prefix_history: i64,
+        prefix_key_low: u64,
+        prefix_key_high: u64,
+        prefix_ghost_blocks: i64,
+        prefix_events: kvarena_prefix_event_function,
+        prefix_events_user: *mut c_void,
+    }
+    struct kvarena_prefix_position {
+        struct_size: u64,
+        blocks: i32,
+        reserved: i32,
+        state: [u64; 8],
     }
     struct kvarena_holder_options {
         struct_size: u64,
@@ -1795,6 +1817,57 @@ functions! {
         length: *mut usize,
     ) -> kvarena_status;
     fn kvarena_pool_check(pool: *mut kvarena_pool) -> kvarena_status;
+    fn kvarena_pool_begin_prefix(
+        pool: *mut kvarena_pool,
+        salt: u64,
+        position: *mut kvarena_prefix_position,
+    ) -> kvarena_status;
+    fn kvarena_pool_match(
+        pool: *mut kvarena_pool,
+        prompt: *const kvarena_sequence_options,
+        blocks: *mut i32,
+        generations: *mut u32,
+        room: usize,
+        prefix: *mut kvarena_prefix,
+    ) -> kvarena_status;
+    fn kvarena_pool_adopt(
+        pool: *mut kvarena_pool,
+        holder: kvarena_holder,
+        prompt: *const kvarena_sequence_options,
+        blocks: *mut i32,
+        generations: *mut u32,
+        room: usize,
+        prefix: *mut kvarena_prefix,
+        position: *mut kvarena_prefix_position,
+    ) -> kvarena_status;
+    fn kvarena_pool_register(
+        pool: *mut kvarena_pool,
+        position: *mut kvarena_prefix_position,
+        prompt: *const kvarena_sequence_options,
+        blocks: *const i32,
+        generations: *const u32,
+        count: usize,
+        registered: *mut usize,
+    ) -> kvarena_status;
+    fn kvarena_pool_publish(
+        pool: *mut kvarena_pool,
+        blocks: *const i32,
+        generations: *const u32,
+        count: usize,
+        published: *mut usize,
+    ) -> kvarena_status;
+    fn kvarena_pool_forget(
+        pool: *mut kvarena_pool,
+        blocks: *const i32,
+        count: usize,
+    ) -> kvarena_status;
+    fn kvarena_pool_forget_salt(pool: *mut kvarena_pool, salt: u64) -> kvarena_status;
+    fn kvarena_pool_forget_all(pool: *mut kvarena_pool) -> kvarena_status;
+    fn kvarena_pool_ask_prefix(
+        pool: *mut kvarena_pool,
+        stats: *mut kvarena_prefix_stats,
+        use_: *mut kvarena_prefix_use,
+    ) -> kvarena_status;
     fn kvarena_kernels_create(
         device: *mut kvarena_device,
         options: *const kvarena_kernels_options,

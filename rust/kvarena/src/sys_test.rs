@@ -275,7 +275,7 @@ fn a_planted_difference_is_found() {
     expect_found("KVARENA_MAX_LARGEST 8", "KVARENA_MAX_LARGEST 9", "value KVARENA_MAX_LARGEST 9");
     // What is new in the header.
     expect_found(
-        "  KVARENA_INT8 = 4,      ///<",
+        "  KVARENA_INT8 = 4,       ///<",
         "  KVARENA_INT8 = 4, KVARENA_INT4 = 6,  ///<",
         "kvarena_dtype",
     );

@@ -13,7 +13,7 @@ enumeration! {
         Fp8E4m3 = KVARENA_FP8_E4M3,
         /// Layouts only.
         Int8 = KVARENA_INT8,
-        /// Groups on CUDA only: latents of 576 elements in 656 bytes.
+        /// Groups and kernels on CUDA only: latents of 576 elements in 656 bytes.
         LatentFp8 = KVARENA_LATENT_FP8,
     }
 }

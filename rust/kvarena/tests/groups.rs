@@ -2,8 +2,9 @@
 //! values that it sees; the value of token i is i.
 
 use kvarena::{
-    Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, GroupLayer, HostOptions,
-    LayerGroup, PlaneKind, Prompt, Sequence, SequenceOptions,
+    Attached, Cache, CacheOptions, Demand, Device, Dtype, Error, GroupKind, GroupLayer,
+    HostOptions, LayerGroup, PlaneKind, Prompt, Sequence, SequenceOptions, WriteCrossArgs,
+    WriteIndexArgs,
 };
 
 const HEADS: usize = 2;
@@ -75,6 +76,23 @@ fn check(found: [f32; 3], last: i64) {
     for (a, b) in found.iter().zip(expected) {
         assert!((a - b).abs() < 1e-2, "{found:?} {expected:?}");
     }
+}
+
+#[test]
+fn an_encoder_is_written_before_it_is_read() {
+    let groups = [group(GroupKind::Full, 0, 0), group(GroupKind::Cross, i64::from(ENCODER), 1)];
+    let mut cache = open(&groups).unwrap();
+    let options = SequenceOptions { cross_tokens: ENCODER, ..Default::default() };
+    let id = cache.create_sequence(&options).unwrap();
+    let keys = vec![0.0_f32; ENCODER as usize * ROW];
+    let mut out = vec![0.0_f32; ROW];
+    let mut step = cache.begin_step().unwrap();
+    step.append(&[Demand::new(id, 1)]).unwrap();
+    let refused = step.attend(1, &keys[..ROW], &mut out);
+    assert!(matches!(refused, Err(Error::FailedPrecondition(_))));
+    step.write_cross_scaled(1, id, ENCODER as usize, &keys, &keys, None).unwrap();
+    step.attend(1, &keys[..ROW], &mut out).unwrap();
+    step.end().unwrap();
 }
 
 #[test]
@@ -151,6 +169,35 @@ fn latents_have_their_values_in_their_keys() {
 }
 
 #[test]
+fn an_encoder_is_written_by_pointers() {
+    let groups = [group(GroupKind::Full, 0, 0), group(GroupKind::Cross, i64::from(ENCODER), 1)];
+    let mut cache = open(&groups).unwrap();
+    let options = SequenceOptions { cross_tokens: ENCODER, ..Default::default() };
+    let id = cache.create_sequence(&options).unwrap();
+    let (keys, its) = (vec![0.0_f32; ENCODER as usize * ROW], values(1000, ENCODER as usize));
+    let (q, mut out) = (vec![0.0_f32; ROW], vec![0.0_f32; ROW]);
+    let mut step = cache.begin_step().unwrap();
+    step.append(&[Demand::new(id, 1)]).unwrap();
+    let mut args = WriteCrossArgs {
+        sequence: id.raw() + 1,
+        key: keys.as_ptr().cast(),
+        value: its.as_ptr().cast(),
+        layer: 1,
+        dtype: Dtype::F32.into(),
+        ..Default::default()
+    };
+    // SAFETY: K and V are those of the encoder's tokens, and live until the work has ended.
+    unsafe {
+        assert!(matches!(step.write_cross_raw(&args), Err(Error::NotFound(_))));
+        args.sequence = id.raw();
+        step.write_cross_raw(&args).unwrap();
+    }
+    step.attend(1, &q, &mut out).unwrap();
+    assert_eq!(out[0], mean(1000, 1019));
+    step.abort().unwrap();
+}
+
+#[test]
 fn what_is_no_group_is_refused() {
     assert!(open(&[LayerGroup { layers: vec![], ..group(GroupKind::Full, 0, 0) }]).is_err());
     assert!(open(&[group(GroupKind::Window, 0, 0)]).is_err());
@@ -172,7 +219,21 @@ fn keys_of_an_index_are_where_the_plane_says() {
     let mut step = cache.begin_step().unwrap();
     step.append(&[Demand::new(id, TOKENS as i32)]).unwrap();
     assert!(step.write_index(1, &keys[1..]).is_err());
-    step.write_index(1, &keys).unwrap();
+    step.write_index(0, &keys).unwrap();
+    // By a pointer, and to another layer.
+    let mut args = WriteIndexArgs {
+        key: keys.as_ptr().cast(),
+        dtype: Dtype::F32.into(),
+        ..Default::default()
+    };
+    // SAFETY: the keys are those of the step's tokens, and live until it has ended.
+    unsafe {
+        args.layer = 2;
+        assert!(matches!(step.write_index_raw(&args), Err(Error::InvalidArgument(_))));
+        args.layer = 1;
+        step.write_index_raw(&args).unwrap();
+    }
+    step.synchronize().unwrap();
     step.end().unwrap();
 
     let plane = cache.plane(1, PlaneKind::Index).unwrap();

@@ -5,6 +5,7 @@
 #include "kernels/columns/columns_workspace.h"
 #include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode_workspace.h"
+#include "kernels/prefill/prefill_order.h"
 #include "kernels/prefill/prefill_plan.h"
 #include "kvarena/base/latent_fp8.hpp"
 
@@ -174,9 +175,7 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
   return limits;
 }
 
-bool has_prompt_plan(const KvLayerView& kv) noexcept {
-  return has_chunks_alike(kv) && kv.value.head_dim == kv.key.head_dim;
-}
+bool has_prompt_plan(const KvLayerView& kv) noexcept { return kernels::has_hopper_order(kv); }
 
 bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
   const PlaneView& key = kv.key;
@@ -203,7 +202,8 @@ bool takes_columns(const AttentionShape& shape) noexcept {
   const bool has_order =
       is_latent(shape.kv)
           ? has_rows && shape.kv.block_size % kTileTokens == 0
-          : has_prompt_plan(shape.kv) || (has_chunks_alike(shape.kv) && has_short_values(shape.kv));
+          : has_chunks_alike(shape.kv) &&
+                (value.head_dim == key.head_dim || has_short_values(shape.kv));
   return has_order && value.block_stride == key.block_stride && has_vectors(key) &&
          has_vectors(value) && shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
          kernels::check_columns_limits(columns_limits(shape, 1, 1, false)).code == StatusCode::ok;

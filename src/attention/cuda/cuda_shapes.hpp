@@ -24,8 +24,8 @@ Status check_shape(const AttentionShape& shape) noexcept;
 /// most.
 Status check_layer(const KvLayerView& kv) noexcept;
 /// Returns whether a workspace for this K and V has room for the counters and the plan of prompts:
-/// both planes have one type of one or two bytes, one head_dim and chunked order. Decode attention
-/// takes no other.
+/// both planes have one type of one or two bytes, one head_dim and an order that the Hopper kernel
+/// reads. Decode attention takes no other.
 bool has_prompt_plan(const KvLayerView& kv) noexcept;
 /// Returns the limits of decode attention for `rows` rows of at most `tokens` query tokens.
 kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t rows,

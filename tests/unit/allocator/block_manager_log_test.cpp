@@ -104,6 +104,7 @@ TEST_F(BlockLogTest, ACallForManyIsLoggedHolderByHolder) {
   EXPECT_EQ(log_.entries[before].ids, (std::vector<BlockId>{ids[0]}));
   EXPECT_EQ(log_.entries[before + 1].operation.holder, b);
   EXPECT_EQ(log_.entries[before + 1].ids, (std::vector<BlockId>{ids[1], ids[2]}));
+  EXPECT_EQ(log_.entries[before].operation.left_in_call, 0) << "each can be replayed alone";
 }
 
 TEST_F(BlockLogTest, QuestionsAreNotLogged) {

@@ -357,12 +357,15 @@ TEST_F(PagePoolTest, HoldersAreReportedInBytes) {
   EXPECT_EQ(to_json(Explanation{}).find("pages"), std::string::npos);
 }
 
-TEST_F(PagePoolTest, TheLogNamesTheGroup) {
+TEST_F(PagePoolTest, TheLogNamesTheGroupAndTheCall) {
   struct Groups final : OperationLog {
     void append(const Operation& operation) override {
-      if (operation.kind == OperationKind::allocate) groups.push_back(operation.group);
+      if (operation.kind != OperationKind::allocate) return;
+      groups.push_back(operation.group);
+      left.push_back(operation.left_in_call);
     }
     std::vector<std::int32_t> groups;
+    std::vector<std::int32_t> left;
   } log;
   create({.num_blocks = 4, .max_holders = 8, .log = &log, .groups = kThreeAndTwo});
   const HolderId a = holder();
@@ -370,7 +373,9 @@ TEST_F(PagePoolTest, TheLogNamesTheGroup) {
                                                HolderDemand{.holder = a, .count = 1, .group = 1}};
   Handles none;
   ASSERT_OK(take_each(demands, none));
-  EXPECT_EQ(log.groups, (std::vector<std::int32_t>{0, 1}));
+  ASSERT_OK(take_each(std::span(demands).first(1), none));
+  EXPECT_EQ(log.groups, (std::vector<std::int32_t>{0, 1, 0}));
+  EXPECT_EQ(log.left, (std::vector<std::int32_t>{1, 0, 0}));
 }
 
 TEST(PagePool, RefusesGroupsThatDoNotFit) {

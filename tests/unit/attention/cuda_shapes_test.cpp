@@ -201,5 +201,21 @@ TEST(CudaShapes, PromptsOfEveryChunkedDimHaveAPlan) {
   EXPECT_EQ(cuda::workspace_bytes(shape).value(), 0);
 }
 
+// Tokens of 80 bytes have no chunked order.
+TEST(CudaShapes, PromptsOfFp8WithoutAChunkedOrderHaveAPlan) {
+  cuda::AttentionShape shape = shape_of(2, 80, 132);
+  shape.max_rows = 300;
+  for (PlaneView* plane : {&shape.kv.key, &shape.kv.value}) {
+    plane->dtype = DType::fp8_e4m3;
+    plane->tile_order = TileOrder::rows;
+    plane->token_stride = 80;
+  }
+  EXPECT_FALSE(cuda::takes_columns(shape));
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(),
+            kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(300));
+  shape.kv.key.token_stride = shape.kv.value.token_stride = 96;
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(), 0) << "bytes between tokens";
+}
+
 }  // namespace
 }  // namespace kvarena

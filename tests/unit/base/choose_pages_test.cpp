@@ -333,7 +333,16 @@ TEST(ChoosePages, RefusesGroupsWithTheMemberTheValueAndTheRange) {
   EXPECT_EQ(refusal(group), invalid_option(Option::limit_tokens, 9, 16, 16));
   group = limited(PagedKind::window, 1, 64, 9);
   group.rollback_tokens = -1;
-  EXPECT_EQ(refusal(group), invalid_argument(Resource::num_tokens, -1, 0, 65536));
+  EXPECT_EQ(refusal(group), invalid_option(Option::rollback_tokens, -1, 0, 65536));
+  for (const PagedKind kind : {PagedKind::full, PagedKind::chunk, PagedKind::cross}) {
+    group = limited(kind, 1, 64, kind == PagedKind::full ? 0 : 16);
+    group.rollback_tokens = 5;
+    EXPECT_EQ(refusal(group), invalid_option(Option::rollback_tokens, 5, 0, 0)) << name_of(kind);
+  }
+  for (const PagedKind kind : {PagedKind::full, PagedKind::state}) {
+    group = limited(kind, 1, 64, 7);
+    EXPECT_EQ(refusal(group), invalid_option(Option::limit_tokens, 7, 0, 0)) << name_of(kind);
+  }
   group = full(1, 64);
   group.kind = static_cast<PagedKind>(9);
   EXPECT_EQ(refusal(group), invalid_option(Option::kind, 9, 0, 4));

@@ -91,6 +91,37 @@ TEST(Status, WhatIsExpectedIsMoreThanARangeWhereItIs) {
   EXPECT_TRUE(contains(describe(invalid_option(Option::size, 2, 1, 1)), "got 2, expected exactly"));
 }
 
+// A range that contains the refused value would say nothing.
+TEST(Status, RulesOfGroupsAreSentences) {
+  EXPECT_EQ(describe(invalid_option(Option::limit_tokens, 40, 32, 48)),
+            "invalid limit_tokens: got 40, expected 32 or 48");
+  EXPECT_EQ(describe(invalid_option(Option::limit_tokens, 0, 1, 64)),
+            "invalid limit_tokens: got 0, expected 1 to 64");
+  EXPECT_EQ(describe(invalid_option(Option::limit_tokens, 7, 0, 0)),
+            "invalid limit_tokens: got 7, expected 0: layers of this kind have none");
+  EXPECT_EQ(describe(invalid_option(Option::checkpoint_every_tokens, 24, 16, 32)),
+            "invalid checkpoint_every_tokens: got 24, expected 16 or 32");
+  EXPECT_EQ(describe(invalid_option(Option::index_dim, 6, 4, 8)),
+            "invalid index_dim: got 6, expected 4 or 8");
+  EXPECT_EQ(describe(invalid_option(Option::index_dim, 132, 0, 128)),
+            "invalid index_dim: got 132, expected 0 to 128");
+}
+
+TEST(Status, EnumeratorsThatAreNotAvailableAreNamed) {
+  EXPECT_EQ(describe(unsupported_option(Option::kind, 3)),
+            "unsupported kind: state is valid but not available here");
+  EXPECT_EQ(describe(unsupported_option(Option::order, 1)),
+            "unsupported order: layer_major is valid but not available here");
+  EXPECT_EQ(describe(unsupported_option(Option::scrub, 2)),
+            "unsupported scrub: always is valid but not available here");
+  EXPECT_EQ(describe(unsupported_option(Option::duplicates, 1)),
+            "unsupported duplicates: share is valid but not available here");
+  EXPECT_EQ(describe(unsupported_option(Option::scale, 3)),
+            "unsupported scale: per_token_head is valid but not available here");
+  EXPECT_EQ(describe(unsupported_option(Option::scrub, 9)),
+            "unsupported scrub: 9 is valid but not available here");
+}
+
 TEST(Status, OnlyErrorsOfDriverAndSystemShowTheirNumber) {
   Status s = unsupported(Resource::tile_order, 1);
   s.native = 11;  // the number of a check

@@ -4,6 +4,7 @@
 
 #include "support/gpu.hpp"
 #include "unit/cache/cuda_graph.hpp"
+#include "unit/cache/cuda_group_cases.hpp"
 #include "unit/cache/footprint.hpp"
 #include "unit/cache/group_engine.hpp"
 
@@ -19,193 +20,11 @@
 namespace kvarena {
 namespace {
 
+using test::all_gpu_cases;
 using test::EngineGroup;
+using test::GpuCase;
 using test::Graph;
 using test::GroupEngine;
-using test::GroupEngineOptions;
-
-constexpr double kF32 = 2e-4;
-constexpr double kF16 = 6e-3;
-constexpr double kBf16 = 4e-2;
-
-struct GpuCase {
-  std::string name;
-  GroupEngineOptions options;
-  int steps = 120;
-};
-
-void PrintTo(const GpuCase& its, std::ostream* out) { *out << its.name; }
-
-struct Kv {
-  DType dtype = DType::bf16;
-  std::int32_t heads = 2;
-  std::int32_t dim = 64;
-  std::int32_t block_size = 16;
-};
-
-EngineGroup group(PagedKind kind, std::vector<GroupLayer> layers, const Kv& kv,
-                  std::int64_t limit = 0) {
-  return {.group = {.kind = kind,
-                    .layers = {},
-                    .num_kv_heads = kv.heads,
-                    .head_dim_k = kv.dim,
-                    .dtype = kv.dtype,
-                    .block_size_tokens = kv.block_size,
-                    .limit_tokens = limit},
-          .layers = std::move(layers)};
-}
-
-GpuCase gpu_case(std::string name, std::vector<EngineGroup> groups, DType io, std::int64_t pages) {
-  GpuCase made{.name = std::move(name), .options = {}};
-  made.options.groups = std::move(groups);
-  made.options.device = DeviceKind::cuda;
-  made.options.num_pages = pages;
-  made.options.io = io;
-  made.options.tolerance = io == DType::f32 ? kF32 : io == DType::f16 ? kF16 : kBf16;
-  made.options.one_head = true;
-  made.options.lag = 3;
-  made.options.mirrors_host = true;
-  return made;
-}
-
-constexpr auto kFull = PagedKind::full;
-constexpr auto kWindow = PagedKind::window;
-constexpr auto kChunk = PagedKind::chunk;
-constexpr auto kCross = PagedKind::cross;
-
-std::vector<GpuCase> plain_cases() {
-  constexpr DType bf16 = DType::bf16;
-  constexpr DType f16 = DType::f16;
-  constexpr DType f32 = DType::f32;
-  const Kv small{.dtype = f32, .heads = 2, .dim = 8, .block_size = 4};
-  std::vector<GpuCase> all;
-  all.push_back(gpu_case("FullAndWindowPlain",
-                         {group(kFull, {{0}, {3}}, small),
-                          group(kWindow, {{1}, {2}, {4, 2}, {5}},
-                                {.dtype = f32, .heads = 1, .dim = 16, .block_size = 4}, 9)},
-                         f32, 80));
-  all.push_back(gpu_case(
-      "FullAndWindowBf16",
-      {group(kFull, {{0}, {3}}, {}), group(kWindow, {{1}, {2}, {4, 2}, {5}}, {}, 40)}, bf16, 60));
-  all.push_back(
-      gpu_case("FullAndWindowF16Wide",
-               {group(kFull, {{2}}, {.dtype = f16, .heads = 1, .dim = 128}),
-                group(kWindow, {{0}, {1}, {3, 1}}, {.dtype = f16, .heads = 1, .dim = 128}, 17)},
-               f16, 60));
-  all.push_back(gpu_case(
-      "FewPages", {group(kFull, {{0}}, {}), group(kWindow, {{1}, {2}, {3}}, {}, 16)}, bf16, 16));
-  all.push_back(gpu_case("LargeBlocks",
-                         {group(kFull, {{0}}, {.dtype = f16, .dim = 96, .block_size = 32}),
-                          group(kWindow, {{1}, {2}, {3}, {4}}, {.dtype = f16, .dim = 64}, 33)},
-                         f16, 60));
-  all.push_back(
-      gpu_case("Fp8",
-               {group(kFull, {{0}}, {.dtype = DType::fp8_e4m3, .dim = 128}),
-                group(kWindow, {{1}, {2}}, {.dtype = DType::fp8_e4m3, .heads = 2, .dim = 64}, 25)},
-               bf16, 90));
-  all.back().options.mirrors_host = false;  // the CPU has no fp8 layers
-  all.push_back(gpu_case("WindowAlone", {group(kWindow, {{0}, {1}}, {}, 50)}, bf16, 60));
-  all.push_back(gpu_case("WindowOfOneToken",
-                         {group(kWindow, {{0}}, {}, 1), group(kFull, {{1}}, {.dim = 128})}, bf16,
-                         120));
-  all.push_back(gpu_case("BatchInvariant",
-                         {group(kFull, {{0}}, {}), group(kWindow, {{1}, {2}}, {}, 21)}, bf16, 60));
-  all.back().options.batch_invariant_tokens = 6 * GroupEngine::kLongest;
-  all.push_back(gpu_case(
-      "Mixed",
-      {group(kFull, {{0}}, {.dtype = f16}), group(kWindow, {{1}, {2}}, {.dtype = f16}, 30)}, f16,
-      90));
-  for (EngineGroup& its : all.back().options.groups) its.group.head_dim_v = 32;
-  all.push_back(gpu_case("Latent", {group(kFull, {{0}, {1}}, {.heads = 1, .dim = 96})}, bf16, 60));
-  all.back().options.groups[0].group.value_in_key = true;
-  all.back().options.groups[0].group.head_dim_v = 64;
-  all.push_back(
-      gpu_case("LatentOfMlaBf16", {group(kFull, {{0}, {1}}, {.heads = 1, .dim = 576})}, bf16, 60));
-  all.back().options.groups[0].group.value_in_key = true;
-  all.back().options.groups[0].group.head_dim_v = 512;
-  // The CPU has none of these.
-  const auto add_latents = [&all](const char* name, DType dtype, DType io) {
-    all.push_back(gpu_case(
-        name, {group(kFull, {{0}, {1}}, {.dtype = dtype, .heads = 1, .dim = 576})}, io, 60));
-    all.back().options.groups[0].group.value_in_key = true;
-    all.back().options.groups[0].group.head_dim_v = 512;
-    all.back().options.mirrors_host = false;
-  };
-  add_latents("LatentFp8", DType::latent_fp8, bf16);
-  add_latents("LatentFp8OfF16", DType::latent_fp8, f16);
-  add_latents("LatentOfMlaFp8", DType::fp8_e4m3, bf16);
-  add_latents("LatentFp8Indexed", DType::latent_fp8, bf16);
-  all.back().options.groups[0].group.index_dim = 128;
-  const auto add_scaled = [&all](const char* name, DType io, std::int32_t dim) {
-    all.push_back(gpu_case(
-        name,
-        {group(kFull, {{0}}, {.dtype = DType::fp8_e4m3, .dim = dim}),
-         group(kWindow, {{1}, {2}}, {.dtype = DType::fp8_e4m3, .heads = 4, .dim = 64}, 25)},
-        io, 90));
-    for (EngineGroup& its : all.back().options.groups) {
-      its.group.scale = ScaleKind::per_token_head;
-    }
-    all.back().options.mirrors_host = false;
-  };
-  add_scaled("ScalesOfTokens", bf16, 128);
-  add_scaled("ScalesOfTokensF32", f32, 100);
-  all.back().options.groups[0].group.head_dim_v = 36;
-  for (GpuCase& its : all) its.options.steps_in_flight = 1 + static_cast<int>(its.name.size()) % 3;
-  return all;
-}
-
-/// Groups whose layers see other tokens than all or the last ones.
-std::vector<GpuCase> split_cases() {
-  constexpr DType bf16 = DType::bf16;
-  constexpr DType f16 = DType::f16;
-  constexpr DType f32 = DType::f32;
-  const Kv small{.dtype = f32, .heads = 2, .dim = 8, .block_size = 4};
-  std::vector<GpuCase> all;
-  all.push_back(gpu_case(
-      "ChunksPlain", {group(kFull, {{1}}, small), group(kChunk, {{0}, {2}}, small, 8)}, f32, 120));
-  all.push_back(gpu_case("ChunksBf16",
-                         {group(kFull, {{1}}, {}), group(kChunk, {{0}, {2}, {3, 2}}, {}, 48)}, bf16,
-                         90));
-  all.push_back(
-      gpu_case("ChunksF16Wide",
-               {group(kFull, {{3}}, {.dtype = f16, .heads = 1, .dim = 128}),
-                group(kChunk, {{0}, {1}, {2}}, {.dtype = f16, .heads = 1, .dim = 128}, 16)},
-               f16, 90));
-  all.push_back(gpu_case(
-      "EncoderPlain",
-      {group(kFull, {{0}, {2}}, small),
-       group(kCross, {{1}, {3}}, {.dtype = f32, .heads = 4, .dim = 8, .block_size = 8}, 21)},
-      f32, 90));
-  all.push_back(gpu_case(
-      "EncoderBf16", {group(kFull, {{0}, {2}}, {}), group(kCross, {{1}, {3}}, {}, 70)}, bf16, 70));
-  all.push_back(gpu_case(
-      "ManyKindsPlain",
-      {group(kFull, {{0}}, {.dtype = f32, .heads = 2, .dim = 8, .block_size = 8}),
-       group(kWindow, {{1}, {2}}, {.dtype = f32, .heads = 1, .dim = 8, .block_size = 2}, 7),
-       group(kChunk, {{3}}, {.dtype = f32, .heads = 4, .dim = 8, .block_size = 4}, 12),
-       group(kWindow, {{4}}, small, 40)},
-      f32, 200));
-  all.push_back(gpu_case("ManyKindsF16",
-                         {group(kFull, {{0}}, {.dtype = f16}),
-                          group(kWindow, {{1}, {2}}, {.dtype = f16, .heads = 1}, 19),
-                          group(kChunk, {{3}}, {.dtype = f16, .heads = 4, .dim = 128}, 64),
-                          group(kCross, {{5}}, {.dtype = f16, .heads = 2, .dim = 128}, 40),
-                          group(kWindow, {{4}}, {.dtype = f16, .block_size = 32}, 90)},
-                         f16, 120));
-  return all;
-}
-
-std::vector<GpuCase> all_cases() {
-  std::vector<GpuCase> all = plain_cases();
-  for (GpuCase& its : split_cases()) all.push_back(std::move(its));
-  for (const char* name : {"FullAndWindowPlain", "FullAndWindowBf16", "Fp8", "LatentOfMlaBf16",
-                           "LatentFp8", "ChunksPlain"}) {
-    all.push_back(*std::ranges::find(all, name, &GpuCase::name));
-    all.back().name = "Cached" + all.back().name;
-    all.back().options.prefix_cache = true;
-  }
-  return all;
-}
 
 /// Milliseconds since the last call, for the log.
 int lap() {
@@ -259,7 +78,7 @@ TEST_P(CudaGroups, AttendExactlyThroughWholeLives) {
   EXPECT_EQ(hits > 0, GetParam().options.prefix_cache);
 }
 
-INSTANTIATE_TEST_SUITE_P(, CudaGroups, ::testing::ValuesIn(all_cases()),
+INSTANTIATE_TEST_SUITE_P(, CudaGroups, ::testing::ValuesIn(all_gpu_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
 // ---- graphs ------------------------------------------------------------------------------------
@@ -274,7 +93,7 @@ void PrintTo(const RecordedCase& its, std::ostream* out) { *out << its.name; }
 
 std::vector<RecordedCase> recorded_cases() {
   std::vector<RecordedCase> all;
-  for (const GpuCase& its : all_cases()) {
+  for (const GpuCase& its : all_gpu_cases()) {
     for (const std::int32_t tokens : {1, 3}) {
       if (tokens > 1 && its.name.find("Plain") == std::string::npos &&
           its.name.find("Bf16") == std::string::npos &&
@@ -319,11 +138,42 @@ TEST_P(CudaRecordedGroups, OneGraphServesAllGroups) {
 INSTANTIATE_TEST_SUITE_P(, CudaRecordedGroups, ::testing::ValuesIn(recorded_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
+// The first part has larger blocks than the group that keeps all tokens.
+TEST(CudaGroupsRecording, KernelsOfTheEngineLearnTheLongestSequence) {
+  KVARENA_NEEDS_GPU();
+  const auto device = test::make_cuda();
+  ASSERT_NE(device, nullptr);
+  const GroupLayer windowed[] = {{.layer = 0}};
+  const GroupLayer full[] = {{.layer = 1}};
+  LayerGroup groups[2] = {group(kWindow, {}, {.block_size = 64}, 40).group,
+                          group(kFull, {}, {.block_size = 16}).group};
+  groups[0].layers = windowed;
+  groups[1].layers = full;
+  KvCacheOptions options;
+  options.groups = groups;
+  options.size.num_blocks = 40;
+  options.num_q_heads = 2;
+  for (const std::int64_t most : {0, 300}) {
+    options.max_sequence_tokens = most;
+    KvCache cache = KvCache::create(*device, options).value();
+    const GroupLayout::Part& part = cache.arena().groups()->parts()[1];
+    const std::int64_t in_pool = 40 * part.blocks.blocks_per_page * part.layout.block_size();
+    const auto stream = static_cast<cudaStream_t>(*device->native_stream(cache.stream()));
+    ASSERT_OK(cache.synchronize());
+    Graph graph(stream);
+    ASSERT_OK(graph.capture([&]() -> Status {
+      if (Status s = cache.begin_recording({.num_rows = 2}).status(); !s) return s;
+      EXPECT_EQ(cache.device_batch(1)->max_length_tokens, most == 0 ? in_pool : most);
+      return cache.end_recording();
+    }));
+  }
+}
+
 // ---- memory ------------------------------------------------------------------------------------
 
 TEST(CudaGroupsMemory, PredictedIsAllocated) {
   KVARENA_NEEDS_GPU();
-  for (const GpuCase& its : all_cases()) {
+  for (const GpuCase& its : all_gpu_cases()) {
     SCOPED_TRACE(its.name);
     const auto device = test::make_cuda();  // its peak counts from here
     ASSERT_NE(device, nullptr);

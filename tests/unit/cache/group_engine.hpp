@@ -45,6 +45,7 @@ struct GroupEngineOptions {
   std::int64_t batch_invariant_tokens = 0;
   void* stream = nullptr;     ///< CUDA: the home stream
   bool prefix_cache = false;  ///< sequences begin with tokens that were there before
+  float kv_scale = 0;         ///< CUDA: of fp8 K and V; 0: none
 };
 
 /// The engine.
@@ -173,7 +174,21 @@ class GroupEngine {
     return static_cast<std::uint64_t>(elements * bytes_of(options_.io));
   }
 
+  /// The scales of K and V in memory of the device; V has twice that of K.
+  QuantScales scales() const {
+    if (options_.kv_scale == 0) return {};
+    const auto* const first = static_cast<const float*>(scales_->data());
+    return {.key = first, .value = first + 1};
+  }
+  void create_scales() {
+    if (options_.kv_scale == 0) return;
+    const float both[] = {options_.kv_scale, 2 * options_.kv_scale};
+    scales_.emplace(DeviceBuffer::create(*device_, sizeof both).value());
+    EXPECT_OK(device_->copy(scales_->data(), both, sizeof both, cache_->stream()));
+    EXPECT_OK(device_->synchronize(cache_->stream()));
+  }
   void create_buffers() {
+    create_scales();
     for (const auto& [index, layer] : layers_) {
       const LayerGroup& g = *layer.group;
       const std::int64_t tokens =
@@ -411,7 +426,8 @@ class GroupEngine {
                                                  .sequence = demand.sequence,
                                                  .key = buffers_[index].key.data(),
                                                  .value = value_in(group, buffers_[index]),
-                                                 .dtype = options_.io});
+                                                 .dtype = options_.io,
+                                                 .scales = scales()});
       if (!status) return status;
     }
     return {};
@@ -428,7 +444,8 @@ class GroupEngine {
       const Status s = cache_->write_kv({.layer = index,
                                          .key = at.key.data(),
                                          .value = value_in(group, at),
-                                         .dtype = options_.io});
+                                         .dtype = options_.io,
+                                         .scales = scales()});
       if (!s) return s;
     }
     return cache_->attend({.layer = index,
@@ -436,7 +453,8 @@ class GroupEngine {
                            .q_dtype = options_.io,
                            .out = at.out.data(),
                            .out_dtype = options_.io,
-                           .scale = 0.25F});
+                           .scale = 0.25F,
+                           .scales = scales()});
   }
 
   /// Waits, and compares all steps since the last time.
@@ -507,6 +525,7 @@ class GroupEngine {
   std::unique_ptr<Device> device_;
   std::unique_ptr<HostDevice> host_device_;
   std::map<std::int32_t, Buffers> buffers_;
+  std::optional<DeviceBuffer> scales_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<KvCache> host_;
   std::map<std::int32_t, Layer> layers_;

@@ -150,12 +150,16 @@ class GroupCalls : public ::testing::Test {
             .num_threads = 1,
             .groups = groups_};
   }
-  Status refusal() {
-    const auto device = HostDevice::create({}).value();
-    const Status of_create = KvCache::create(*device, options()).status();
-    EXPECT_EQ(of_create, cache_footprint(options(), {.num_threads = 1}).status());
-    EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
-    return of_create;
+  Status refusal() { return refusal(options()); }
+  /// What create says, also on a device that is too small for the pool. Nothing was allocated.
+  static Status refusal(const KvCacheOptions& asked) {
+    const Status planned = cache_footprint(asked, {.num_threads = 1}).status();
+    for (const std::uint64_t capacity_bytes : {std::uint64_t{0}, std::uint64_t{4096}}) {
+      const auto device = HostDevice::create({.capacity_bytes = capacity_bytes}).value();
+      EXPECT_EQ(KvCache::create(*device, asked).status(), planned) << capacity_bytes;
+      EXPECT_EQ(device->tracker().breakdown().allocations_ever, 0U);
+    }
+    return planned;
   }
 };
 
@@ -197,7 +201,12 @@ TEST_F(GroupCalls, BadGroupsAreRefusedByNameAndValue) {
          }),
          Option::layer, 3);
   expect(refused([&] { full_[1].layer = 0; }), Option::layer, 0);
+  EXPECT_EQ(describe(refused([&] { full_[1].layer = 0; })),
+            "invalid layer: got 0, expected a layer that no other place of a group names");
   expect(refused([&] { window_[1].reads_layer = 0; }), Option::reads_layer, 0);
+  EXPECT_EQ(describe(refused([&] { window_[1].reads_layer = 0; })),
+            "invalid reads_layer: got 0, expected -1, or a layer of the same group with K and V of "
+            "its own");
   expect(refused([&] { window_[1].reads_layer = 2; }), Option::reads_layer, 2);
   expect(refused([&] { groups_[1].limit_tokens = 0; }), Option::limit_tokens, 0);
   expect(refused([&] {
@@ -207,10 +216,33 @@ TEST_F(GroupCalls, BadGroupsAreRefusedByNameAndValue) {
          Option::limit_tokens, 40);
   expect(refused([&] { groups_[1].num_kv_heads = 3; }), Option::num_q_heads, 4);
   expect(refused([&] { groups_[2].head_dim_k = 5000; }), Option::head_dim_k, 5000);
+  expect(refused([&] { groups_[0].limit_tokens = 5; }), Option::limit_tokens, 5);
+  expect(refused([&] { groups_[0].rollback_tokens = 5; }), Option::rollback_tokens, 5);
+  expect(refused([&] { groups_[1].rollback_tokens = -1; }), Option::rollback_tokens, -1);
+  expect(refused([&] { groups_[0].index_dim = 6; }), Option::index_dim, 6);
   groups_[0].num_kv_heads = 4;
   groups_[0].head_dim_k = 4096;
   groups_[0].block_size_tokens = 65536;
   EXPECT_FAILS(refusal(), invalid_argument, block_bytes) << "no page";
+}
+
+TEST_F(GroupCalls, OptionsOfStatesAreCheckedBeforeMemoryIsTaken) {
+  const GroupLayer recurrent[] = {{5}};
+  const StatePlane plane{.dtype = DType::f32, .num_dims = 1, .shape = {64}};
+  groups_.push_back({.kind = PagedKind::state, .layers = recurrent, .planes = {&plane, 1}});
+  KvCacheOptions asked = options();
+  asked.checkpoint_every_tokens = 24;
+  EXPECT_REFUSES(refusal(asked), invalid_argument, checkpoint_every_tokens) << "not whole blocks";
+  EXPECT_EQ(refusal(asked).required, 16U) << "the nearest below";
+  EXPECT_EQ(refusal(asked).available, 32U) << "the nearest above";
+  asked.checkpoint_every_tokens = -16;
+  EXPECT_REFUSES(refusal(asked), invalid_argument, checkpoint_every_tokens);
+  asked = options();
+  asked.max_sequences = 0;
+  EXPECT_REFUSES(refusal(asked), invalid_argument, max_sequences);
+  asked = options();
+  asked.prefix_cache.is_on = true;  // of an encoder nobody knows the tokens
+  EXPECT_REFUSES(refusal(asked), unsupported, kind);
 }
 
 TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
@@ -221,6 +253,14 @@ TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
   asked = options();
   asked.scrub = Scrub::always;
   EXPECT_REFUSES(KvCache::create(*device, asked), unsupported, scrub);
+  asked = options();
+  asked.eviction = EvictionPolicy::lfu;
+  EXPECT_REFUSES(KvCache::create(*device, asked), unsupported, eviction);
+  for (const EvictionPolicy policy : kEvictionPolicies) {  // base has the names once more
+    const Status status = unsupported_option(Option::eviction, static_cast<std::uint64_t>(policy));
+    EXPECT_NE(describe(status).find(": " + std::string(name_of(policy)) + " is"),
+              std::string::npos);
+  }
   asked = options();
   asked.window_tokens = 8;
   EXPECT_REFUSES(KvCache::create(*device, asked), invalid_argument, window_tokens);
@@ -316,7 +356,7 @@ TEST_F(GroupCalls, ACutIsExplained) {
 }
 
 // -1 in row_slots says that a row is skipped: a window that has given up its first block is not.
-TEST(KvCacheGroups, TablesOfWindowsBeginInsideTheArray) {
+TEST(KvCacheWindows, TablesOfWindowsBeginInsideTheArray) {
   const auto device = HostDevice::create({.streams = HostStreams::inline_calls}).value();
   std::vector<EngineGroup> its{group(PagedKind::full, {{0}}, 1, 8),
                                group(PagedKind::window, {{1}}, 1, 8, 9)};

@@ -73,10 +73,12 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const std::string sparse = "--model DeepSeek-V3.2 --gpu H200-SXM --tp 8 --context 8192";
   const json p = planned(sparse);
   EXPECT_EQ(p.at("fits"), true);
-  EXPECT_TRUE(p.at("settings").is_null());
-  EXPECT_TRUE(contains(p.at("settings_refused"), "no sparse-attention index yet"));
-  EXPECT_TRUE(contains(plan(sparse).out,
-                       "no settings for a KvCache: a KvCache has no sparse-attention index yet"));
+  EXPECT_TRUE(p.at("settings_refused").is_null());
+  EXPECT_EQ(p.at("settings").at("num_pages"), p.at("num_pages"));
+  const std::string int8 =
+      "--model Llama-3.1-8B --gpu H200-SXM --context 8192 --kv-dtype int8 --kv-scales "
+      "per_token_head";
+  EXPECT_TRUE(contains(planned(int8).at("settings_refused"), "no scales of int8"));
   const std::string recurrent = "--model Qwen3.5-27B --gpu H200-SXM --context 8192";
   const json states = planned(recurrent);
   EXPECT_TRUE(states.at("settings_refused").is_null());

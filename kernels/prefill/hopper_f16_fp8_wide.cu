@@ -1,0 +1,12 @@
+#include "kernels/prefill/hopper_rows.cuh"
+
+namespace kvarena::kernels {
+namespace {
+
+constexpr auto kInstances = prefill::join(prefill::hopper_fp8_wide_dims<__half>());
+
+}  // namespace
+
+std::span<const HopperInstance> hopper_instances_f16_fp8_wide() noexcept { return kInstances; }
+
+}  // namespace kvarena::kernels
