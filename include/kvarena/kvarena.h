@@ -59,7 +59,7 @@
 
 /// The number of this header's interface. It rises by one in each change that adds to the header: a
 /// program asks kvarena_abi() whether the library has what its header has.
-#define KVARENA_ABI 2
+#define KVARENA_ABI 3
 
 /// CUDA's legacy default stream (cudaStreamLegacy), as an integer: `(void*)KVARENA_STREAM_LEGACY`.
 #define KVARENA_STREAM_LEGACY 0x1
@@ -713,6 +713,9 @@ typedef struct kvarena_cache_options {
   int32_t prefix_ghost_blocks;  ///< ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts
   kvarena_prefix_event_function prefix_events;  ///< told what is stored and removed; NULL: nobody
   void* prefix_events_user;                     ///< its first argument
+  int32_t prefix_share_parts;  ///< 1: a sequence may begin with the first tokens of a cached block
+                               ///< whose other tokens differ; its first append copies them
+  int32_t prefix_reserved;     ///< 0
 } kvarena_cache_options;
 
 /// The memory that a cache takes.
@@ -835,8 +838,9 @@ typedef struct kvarena_group_blocks {
 /// holds, and takes a reference on each. The entries of `parts` have parts[0].struct_size bytes
 /// each. In each part of the pool the blocks end with the last token and begin with the oldest that
 /// a later token reads; those of an encoder may be left out. Returns invalid_argument (num_groups,
-/// block_index, num_blocks, span_size; the option groups for a block of another part), stale_handle
-/// (block), or exhausted (sequence, table_page). O(blocks).
+/// block_index, num_blocks, span_size; the option groups for a block of another part; with a prefix
+/// cache the options salt, extra_keys and first_token for a block that belongs to another salt or
+/// to other extra keys), stale_handle (block), or exhausted (sequence, table_page). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length_tokens,
                                                         const kvarena_group_blocks* parts,
                                                         size_t num_parts,
@@ -966,7 +970,7 @@ KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_s
 typedef struct kvarena_prefix {
   uint64_t struct_size;       ///< sizeof(kvarena_prefix)
   int64_t tokens;             ///< covered
-  int64_t blocks;             ///< covered
+  int64_t blocks;             ///< covered to their ends
   uint64_t removal_serial;    ///< stop evicted: the removal, as kvarena_prefix_stats counts them
   int32_t pending_block;      ///< stop not yet published: the block that is waited for; else -1
   int32_t stop;               ///< kvarena_prefix_stop
@@ -974,6 +978,8 @@ typedef struct kvarena_prefix {
   int32_t reserved;           ///< 0
   int64_t registered_tokens;  ///< covered in the group of layers that keeps all tokens; more than
                               ///< `tokens` only with stop other group
+  int64_t part_tokens;        ///< of `tokens`, those of a part of one more block: with
+                              ///< prefix_share_parts, unless the pool lacks a block for its copy
 } kvarena_prefix;
 
 /// Figures of a prefix cache. Counters count since create.
@@ -1014,7 +1020,7 @@ typedef struct kvarena_ghost {
 typedef struct kvarena_prefix_use {
   uint64_t struct_size;               ///< sizeof(kvarena_prefix_use)
   kvarena_prefix_histogram lifetime;  ///< of blocks that could be found, until they go. Of a pool
-                                      ///< of more than 65,536 blocks each 16th is counted
+                                      ///< of more than 1,024 blocks each 16th is counted
   kvarena_prefix_histogram idle;  ///< of an evicted block, since it was last registered or found
   kvarena_prefix_histogram reuse_gap;  ///< of a block that is found, the same
   int64_t ghost_sampled_ppm;           ///< of a million block ids, those that the ghosts see

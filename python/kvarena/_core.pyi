@@ -139,6 +139,8 @@ class Cache:
         parts: Items[tuple[int, Items[int]]],
         *,
         cross_tokens: int = 0,
+        salt: int = 0,
+        extra_keys: _ExtraKeys = (),
         max_length: int = 0,
         owner: int = 0,
     ) -> Sequence: ...

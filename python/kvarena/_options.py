@@ -80,6 +80,7 @@ class CacheOptions:
     prefix_key_high: int = 0  #: its other half; both 0: drawn at create
     prefix_accounts: int = 0  #: salts that may have an account at a time, 0 .. 2^20; not 0: each block costs 12 bytes more
     prefix_ghost_blocks: int = 0  #: ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts
+    prefix_share_parts: bool = False  #: a sequence may begin with the first tokens of a cached block whose other tokens differ; its first append copies them
     prefix_duplicates: str = (
         "duplicate"  #: or "share", "wait": when two sequences compute one block
     )

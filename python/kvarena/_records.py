@@ -130,7 +130,7 @@ class Prefix(NamedTuple):
     """The longest cached prefix of some tokens."""
 
     tokens: int  #: covered
-    blocks: int  #: covered
+    blocks: int  #: covered to their ends
     stop: str  #: why not more: "capped" (one token is left to compute), "less_than_a_block", "never_seen", "evicted", "other_salt", "other_extra_key", "not_yet_published" or "other_group"
     removal: (
         str | None
@@ -138,6 +138,7 @@ class Prefix(NamedTuple):
     removal_serial: int  #: stop "evicted": the removal, as PrefixStats.removals counts them
     pending_block: int  #: stop "not_yet_published": the block that is waited for; else -1
     registered_tokens: int  #: covered in the group of layers that keeps all tokens
+    part_tokens: int  #: of `tokens`, those of a part of one more block, with CacheOptions.prefix_share_parts
 
 
 class PrefixStats(NamedTuple):

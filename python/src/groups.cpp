@@ -5,6 +5,7 @@
 #include "cache.hpp"
 #include "explain.hpp"
 #include "records.hpp"
+#include "tokens.hpp"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -121,8 +122,11 @@ std::pair<std::int64_t, std::vector<std::int32_t>> group_blocks(const Sequence& 
 /// Creates a sequence from (first_block, blocks) of each part: blocks that somebody holds.
 Sequence create_from(CacheArgument cache, std::int64_t length,
                      const std::vector<std::pair<std::int64_t, std::vector<std::int32_t>>>& parts,
-                     std::int32_t cross_tokens, std::int64_t max_length, std::uint64_t owner) {
+                     std::int32_t cross_tokens, std::uint64_t salt, nb::handle extra_keys,
+                     std::int64_t max_length, std::uint64_t owner) {
   auto options = sized<kvarena_sequence_options>();
+  const Prompt prompt(nb::none(), salt, extra_keys);
+  prompt.put_in(options);
   options.cross_tokens = cross_tokens;
   options.max_length_tokens = max_length;
   options.owner = owner;
@@ -242,7 +246,8 @@ void bind_groups(nb::module_& module) {
       .def("parts", &parts_of)
       .def("state_view", &state_view, nb::arg("layer"))
       .def("create_sequence_from", &create_from, nb::arg("length"), nb::arg("parts"), nb::kw_only(),
-           nb::arg("cross_tokens") = 0, nb::arg("max_length") = 0, nb::arg("owner") = 0);
+           nb::arg("cross_tokens") = 0, nb::arg("salt") = 0, nb::arg("extra_keys") = nb::tuple(),
+           nb::arg("max_length") = 0, nb::arg("owner") = 0);
   nb::borrow<nb::class_<Sequence>>(module.attr("Sequence"))
       .def("restorable_length", &restorable_length, nb::arg("length"))
       .def("group_blocks", &group_blocks, nb::arg("part"))

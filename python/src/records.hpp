@@ -142,6 +142,7 @@ void each_member(kvarena_cache_options& s, Visit&& visit) {
   visit("prefix_key_high", s.prefix_key_high);
   visit("prefix_accounts", s.prefix_accounts);
   visit("prefix_ghost_blocks", s.prefix_ghost_blocks);
+  visit("prefix_share_parts", s.prefix_share_parts);
 }
 
 template <class Visit>
@@ -151,6 +152,7 @@ void each_member(kvarena_prefix& s, Visit&& visit) {
   visit("removal_serial", s.removal_serial);
   visit("pending_block", s.pending_block);
   visit("registered_tokens", s.registered_tokens);
+  visit("part_tokens", s.part_tokens);
 }
 
 template <class Visit>

@@ -225,6 +225,10 @@ def test_a_prefix_is_found_in_every_group():
         assert (found.tokens, found.registered_tokens, second.length) == (96, 96, 96)
         rest = prompt[96:] + [100]
         assert compute(second, rest) == [50.0, (100 + 100 - WINDOW + 1) / 2]
+        blocks = [first.group_blocks(part) for part in range(2)]
+        assert cache.create_sequence_from(100, blocks).length == 100
+        with pytest.raises(kvarena.InvalidArgument, match="salt"):
+            cache.create_sequence_from(100, blocks, salt=7)
         cache.check()
     with pytest.raises(kvarena.Unsupported, match="kind"):
         open_cache(prefix_cache=True)  # encoders depend on more than tokens

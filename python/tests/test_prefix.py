@@ -33,7 +33,7 @@ def serve(cache, tokens, **named):
 
 def test_a_second_sequence_begins_with_the_blocks_of_the_first(cache):
     first = serve(cache, PROMPT)
-    assert first.prefix == kvarena.Prefix(0, 0, "never_seen", None, 0, -1, 0)
+    assert first.prefix == kvarena.Prefix(0, 0, "never_seen", None, 0, -1, 0, 0)
     second = cache.create_sequence(tokens=PROMPT)
     assert (second.prefix.tokens, second.prefix.blocks) == (16, 4)
     assert (second.length, second.prefix.stop) == (16, "less_than_a_block")
@@ -192,3 +192,18 @@ def test_without_a_prefix_cache_tokens_change_nothing(make_cache):
     assert cache.options.prefix_cache == 0
     with pytest.raises(ValueError, match='eviction: "oldest"'):
         make_cache(eviction="oldest")
+
+
+def test_a_sequence_begins_with_a_part_of_a_block(make_cache):
+    cache = make_cache(prefix_cache=True, prefix_share_parts=True)
+    assert cache.options.prefix_share_parts == 1
+    first = serve(cache, PROMPT)
+    branch = PROMPT[:10] + [1, 2, 3]
+    second = cache.create_sequence(tokens=branch)
+    found = second.prefix
+    assert (found.tokens, found.blocks, found.part_tokens) == (10, 2, 2)
+    assert second.blocks == first.blocks[:3]
+    compute(cache, second, branch[10:])
+    assert second.blocks[2] != first.blocks[2]
+    assert cache.match(PROMPT).tokens == 17
+    cache.check()

@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 150> kNames = {
+constexpr std::array<std::string_view, 151> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -61,6 +61,7 @@ constexpr std::array<std::string_view, 150> kNames = {
     "duplicates",
     "max_accounts",
     "ghost_blocks",
+    "share_parts",
     "floor_blocks",
     "cap_blocks",
     "tokens",

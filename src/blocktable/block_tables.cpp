@@ -176,7 +176,7 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
       options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);
   ++sequences_ever;
   if (prefix != nullptr) {
-    prefix->begin(prefix_owner(sequence).slot, options.salt, options.extra_keys);
+    prefix->begin(prefix_owner(sequence).slot, prefix->known_as(options.salt), options.extra_keys);
   }
   return id;
 }

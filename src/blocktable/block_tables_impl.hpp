@@ -146,6 +146,8 @@ struct BlockTables::Impl {
   Result<SequenceId> create_with_prefix(const SequenceOptions& options);
   Result<PrefixMatch> find_prefix(const PrefixQuery& query, std::uint64_t subject,
                                   std::int64_t max_length);
+  bool has_room_for_part(const PrefixMatch& found, std::int64_t num_tokens,
+                         std::int64_t revived) const noexcept;
   Status take_prefix(Sequence& sequence, std::span<const std::int32_t> its_tokens,
                      const PrefixMatch& found);
   void yield_floors(std::span<const Growth> its, Urgency urgency) noexcept;

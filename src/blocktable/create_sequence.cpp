@@ -54,7 +54,7 @@ Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& 
   const std::int64_t most = options.max_length_tokens > 0 ? options.max_length_tokens : kMaxTokens;
   if (Status s = check_insert(options); !s) return s;
   const Result<PrefixMatch> found =
-      find_prefix({options.tokens, options.salt, options.extra_keys}, 0, most);
+      find_prefix({options.tokens, prefix->known_as(options.salt), options.extra_keys}, 0, most);
   if (!found) return found.status();
   const Result<SequenceId> id = insert_any(options);
   if (!id) return id;

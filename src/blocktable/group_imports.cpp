@@ -146,6 +146,24 @@ Status BlockTables::Impl::Groups::check_groups_of(std::span<const BlockId> ids,
   return {};
 }
 
+/// Checks that the sequence's salt and extra keys are those of what the prefix cache knows of these
+/// blocks.
+Status BlockTables::Impl::Groups::check_tenants(const GroupBlocks& blocks, std::size_t g,
+                                                std::int64_t length,
+                                                const SequenceOptions& options) const noexcept {
+  if (t.prefix == nullptr) return {};
+  BlockId agreed = kNoBlock;
+  for (std::size_t i = 0; i < blocks.ids.size(); ++i) {
+    const BlockId node = t.prefix->node_of(blocks.ids[i], blocks.generations[i], g != registered);
+    if (node == kNoBlock) continue;
+    const std::int64_t number = list[g].grows() ? blocks.first_block + static_cast<std::int64_t>(i)
+                                                : length / list[registered].block_size - 1;
+    if (Status s = t.prefix->check_tenant(node, number, agreed, length, options); !s) return s;
+    agreed = node;
+  }
+  return {};
+}
+
 /// Blocks of an encoder may be left out: they come with the first append then.
 Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
                                                           std::span<const GroupBlocks> blocks,
@@ -165,6 +183,7 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
         group.grows() ? oldest_needed(group.retention, length) / group.block_size : 0;
     if (Status s = check_blocks(blocks[g], needed, end[g]); !s) return s;
     if (Status s = check_groups_of(blocks[g].ids, g); !s) return s;
+    if (Status s = check_tenants(blocks[g], g, length, options); !s) return s;
     first[g] = end[g] == 0 ? 0 : blocks[g].first_block;
   }
   if (Status s = check_new_tables(first, end, 0); !s) return s;

@@ -48,6 +48,9 @@ void write(JsonWriter& out, const PrefixStats& stats, const PrefixUse& use) {
       .member("hit_blocks", stats.hit_blocks)
       .member("hit_tokens", stats.hit_tokens)
       .member("duplicates", stats.duplicates)
+      .member("shared", stats.shared)
+      .member("broken_chains", stats.broken_chains)
+      .member("policy", name_of(static_cast<EvictionPolicy>(use.eviction)))
       .name("stops")
       .open_object();
   for (std::size_t i = 0; i < kNumPrefixStops; ++i) {

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBlocksPerEntry = 16;
 constexpr std::int64_t kFewestEntries = 64;
-constexpr std::int64_t kMostBirths = std::int64_t{1} << 16;
+constexpr std::int64_t kMostBirths = 1024;
 constexpr int kBirthShift = 4;
 
 std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, kNumPrefixStops> kStopNames = {
 constexpr std::array<std::string_view, kNumPrefixRemovals> kRemovalNames = {
     "evicted", "parent_removed", "forgotten", "aborted", "lost", "over_cap"};
 
-/// Births of all blocks would cost 4 bytes a block.
+/// Births of all blocks would cost 4 bytes a block. Few blocks have few births: all are noted.
 int birth_shift(std::int64_t num_blocks) noexcept {
   return num_blocks <= kMostBirths ? 0 : kBirthShift;
 }
@@ -107,6 +107,7 @@ Status PrefixCache::check_groups(const PrefixOptions& options,
     return unsupported_option(Option::max_accounts,
                               static_cast<std::uint64_t>(options.max_accounts));
   }
+  if (options.share_parts) return unsupported_option(Option::share_parts, 1);
   if (options.ghost_blocks == 0) return {};
   return unsupported_option(Option::ghost_blocks, static_cast<std::uint64_t>(options.ghost_blocks));
 }
@@ -180,6 +181,8 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       block_size_(static_cast<std::size_t>(block_size_of(options))),
       max_keys_(static_cast<std::size_t>(options.prefix_cache.max_extra_keys)),
       duplicates_(options.prefix_cache.duplicates),
+      shares_parts_(options.prefix_cache.share_parts),
+      fault_(prefix_fault()),
       index_(manager.num_blocks(), block_size_of(options), options.prefix_cache.max_extra_keys),
       removed_(history_entries(options.prefix_cache, manager.num_blocks())),
       registered_(history_entries(options.prefix_cache, manager.num_blocks())),

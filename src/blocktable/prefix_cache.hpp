@@ -18,6 +18,7 @@
 #include "blocktable/page_tree.hpp"
 #include "blocktable/prefix_chain.hpp"
 #include "blocktable/prefix_companions.hpp"
+#include "blocktable/prefix_faults.hpp"
 #include "blocktable/prefix_hash.hpp"
 #include "blocktable/prefix_history.hpp"
 #include "blocktable/prefix_index.hpp"
@@ -54,8 +55,8 @@ class PrefixCache {
   static Status prepare(BlockTablesOptions& options, const BlockManager& manager) noexcept;
   /// Checks whether tables with these groups can have such a cache. Returns unsupported (kind) for
   /// a cross group and when no group is full, (block_size_tokens) for groups with tokens in blocks
-  /// of other sizes, and (duplicates, max_accounts, ghost_blocks) for what only tables without
-  /// groups have.
+  /// of other sizes, and (duplicates, max_accounts, share_parts, ghost_blocks) for what only
+  /// tables without groups have.
   static Status check_groups(const PrefixOptions& options,
                              std::span<const TableGroup> groups) noexcept;
   /// The group whose blocks are registered: the first full one. 0 without groups.
@@ -65,7 +66,7 @@ class PrefixCache {
 
   // prefix_match.cpp
   /// Finds the longest published prefix. The first `ids.size()` blocks of it are written to `ids`
-  /// and `generations`; it has no more than these.
+  /// and `generations`; it has no more than these. The block of a part is written behind them.
   PrefixMatch match(const PrefixQuery& query, std::span<BlockId> ids,
                     std::span<Generation> generations) const noexcept;
   /// The sequence has got the blocks of `found`, which are `ids`.
@@ -140,6 +141,24 @@ class PrefixCache {
   /// The account of a sequence's salt, or SaltAccounts::kNone.
   std::int32_t account_of(std::uint32_t slot) const noexcept { return chains_[slot].account - 1; }
 
+  /// The salt by which a tenant is known: its own, unless a test has planted a fault.
+  std::uint64_t known_as(std::uint64_t salt) const noexcept {
+    return fault_ == PrefixFault::drops_salts ? 0 : salt;
+  }
+
+  // prefix_parts.cpp
+  /// The sequence has got the part of its match too, after `adopted`.
+  void adopt_part(std::uint32_t slot, BlockId part) noexcept;
+
+  // prefix_tenants.cpp
+  /// The registered block to which a block of some group belongs at this generation, or kNoBlock.
+  BlockId node_of(BlockId id, Generation generation, bool is_companion) const noexcept;
+  /// Checks that a sequence of this length may have what belongs to a node in its block `number`.
+  /// `agreed`: a node before it that has been checked, or kNoBlock. Returns invalid_argument (salt,
+  /// extra_keys, first_token). O(blocks behind `agreed`).
+  Status check_tenant(BlockId node, std::int64_t number, BlockId agreed, std::int64_t length,
+                      const SequenceOptions& options) const noexcept;
+
   // prefix_checks.cpp
   /// `table_of` returns the registered group's table of a sequence.
   Status check(const SequenceTable& sequences, const TablePages& pages,
@@ -157,6 +176,10 @@ class PrefixCache {
   std::span<const ExtraKey> keys_of(std::uint32_t slot) const noexcept {
     return {keys_.data() + slot * max_keys_, static_cast<std::size_t>(chains_[slot].num_keys)};
   }
+  /// The salt of a registered block. O(blocks before it).
+  std::uint64_t salt_of(BlockId id) const noexcept;
+  Status check_keys_of(BlockId id, std::int64_t number, std::int64_t length,
+                       std::span<const ExtraKey> keys) const noexcept;
   /// Whether the manager agrees that a registered block still has the content it had.
   bool is_alive(BlockId id) const noexcept {
     const PrefixBlock& block = index_.block(id);
@@ -222,6 +245,11 @@ class PrefixCache {
     Hash128 root;              // the same
     std::size_t next_key = 0;  // the first extra key behind these blocks
   };
+  std::int64_t equal_beginning(const PrefixQuery& query, std::int64_t begin, BlockId id,
+                               std::int64_t most) const noexcept;
+  /// Looks for a block behind those found whose first tokens are the next of the query.
+  void find_part(const PrefixQuery& query, std::span<BlockId> ids,
+                 std::span<Generation> generations, PrefixMatch& match) const noexcept;
   void hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
                   PrefixHashRing& ring) const noexcept;
   void explain(const PrefixQuery& query, const Hash128& chain, const Hash128& root, BlockId found,
@@ -243,6 +271,8 @@ class PrefixCache {
   std::size_t block_size_;
   std::size_t max_keys_;
   DuplicateRule duplicates_;
+  bool shares_parts_;
+  PrefixFault fault_;  // tests plant one
   PrefixIndex index_;
   PrefixHistory removed_;          // by hash; the fact is the serial of the removal and its cause
   PrefixHistory registered_;       // by chain; the fact is made of the hashes of salt and root

@@ -161,43 +161,18 @@ bool PrefixCache::add_block(const Owner& owner, const Entry& own, const std::int
 bool PrefixCache::register_block(std::uint32_t slot, const Entry& own, const Hash128& hash,
                                  const PrefixContent& content) noexcept {
   const std::int32_t account = account_of(slot);
-  if (index_.block(own.id).is_registered()) remove(own.id, PrefixRemoval::lost);
+  if (index_.block(own.id).is_registered()) {
+    const bool is_current = index_.block(own.id).generation == own.generation;
+    if (is_current && salt_of(own.id) != content.salt) return false;  // the block of another tenant
+    remove(own.id, PrefixRemoval::lost);
+  }
   if (accounts_.is_full(account)) keep_cap(account);
   if (!index_.is_current(content.parent)) return false;
   if (!contents_.begin_writing(own.id, own.generation)) return false;
   enter(own.id, own.generation, hash, content, slot);
   accounts_.enter(own.id, account);
+  if (fault_ == PrefixFault::publishes_at_registration) publish_block(own.id, content.salt);
   return true;
-}
-
-/// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
-/// others.
-void PrefixCache::keep_cap(std::int32_t account) noexcept {
-  SaltAccounts::PassedOver passed;
-  std::int64_t left = SaltLimits::kPassedOver;
-  while (accounts_.is_full(account)) {
-    const BlockId oldest = accounts_.take_oldest(account, passed, left);
-    if (oldest == kNoBlock) return;
-    remove(oldest, PrefixRemoval::over_cap);
-    left -= passed.idle + passed.kept;  // blocks behind it may have gone with it
-    passed = {};
-  }
-}
-
-void PrefixCache::give_up(const Owner& owner) noexcept {
-  const PrefixChain& c = chains_[owner.slot];
-  const std::int32_t account = account_of(owner.slot);
-  if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
-  PrefixLink at = c.last;
-  for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
-    const BlockId id = at.block();
-    at = index_.parent_of(id);
-    const PrefixBlock& block = index_.block(id);
-    if (!accounts_.has(id, account) || !block.is_published()) continue;
-    const std::span<const Generation> generation(&block.generation, 1);
-    if (manager_->count_published(std::span(&id, 1), generation) == 0) continue;
-    accounts_.give_up(id, block.generation, account, i);
-  }
 }
 
 void PrefixCache::keep_tail(std::uint32_t slot, BlockId block, std::int64_t count) noexcept {

@@ -46,6 +46,11 @@ class PrefixCompanions {
   void drop(BlockId node) noexcept;
   /// An allocation has taken a block.
   void evicted(BlockId id) noexcept;
+  /// Returns whose companion a block is part of at this generation, or kNoBlock. O(1).
+  BlockId node_of(BlockId id, Generation generation) const noexcept {
+    const Record& record = records_[place(id)];
+    return record.generation == generation ? BlockId(record.node - 1) : kNoBlock;
+  }
   /// Returns whether a block is part of a companion.
   bool has_block(BlockId id) const noexcept { return records_[place(id)].node != 0; }
 

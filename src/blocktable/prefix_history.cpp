@@ -6,11 +6,11 @@ namespace kvarena {
 
 PrefixHistory::PrefixHistory(std::int64_t capacity)
     : notes_(static_cast<std::size_t>(capacity) + 1),
-      heads_(std::bit_ceil(static_cast<std::size_t>(capacity))) {}
+      heads_(std::bit_floor(static_cast<std::size_t>(capacity))) {}
 
 std::int64_t PrefixHistory::bytes(std::int64_t capacity) noexcept {
   return (capacity + 1) * static_cast<std::int64_t>(sizeof(Note)) +
-         static_cast<std::int64_t>(std::bit_ceil(static_cast<std::size_t>(capacity)) *
+         static_cast<std::int64_t>(std::bit_floor(static_cast<std::size_t>(capacity)) *
                                    sizeof(std::uint32_t));
 }
 

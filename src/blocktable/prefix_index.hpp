@@ -111,6 +111,9 @@ class PrefixIndex {
   PrefixLink parent_of(BlockId id) const noexcept {
     return is_first(id) ? PrefixLink() : PrefixLink(block(id).origin);
   }
+  /// The newest child of a registered block, and the child before that; kNoBlock: none.
+  BlockId first_child(BlockId id) const noexcept { return linked(block(id).first_child); }
+  BlockId next_sibling(BlockId id) const noexcept { return linked(block(id).next_sibling); }
   bool is_first(BlockId id) const noexcept { return (block(id).marks & PrefixBlock::kFirst) != 0; }
   /// The tokens of a registered block. [block_size]
   const std::int32_t* tokens_of(BlockId id) const noexcept { return words(id); }

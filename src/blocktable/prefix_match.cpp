@@ -84,6 +84,7 @@ PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
   }
   match.blocks = i;
   match.tokens = match.registered_tokens = i * size;
+  find_part(query, ids, generations, match);
   return match;
 }
 
@@ -132,7 +133,6 @@ void PrefixCache::adopted(std::uint32_t slot, const PrefixMatch& found,
   if (ids.empty()) return;
   count_reuses(ids);
   rewind(slot, static_cast<std::int32_t>(ids.size()), index_.link_to(ids.back()));
-  c.known = static_cast<std::int32_t>(found.tokens);
   c.published = c.blocks;
 }
 

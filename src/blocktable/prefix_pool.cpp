@@ -30,6 +30,7 @@ Status check_supported(const BlockManager& manager, const PrefixOptions& options
   if (options.duplicates == DuplicateRule::share) {
     return unsupported_option(Option::duplicates, static_cast<std::uint64_t>(options.duplicates));
   }
+  if (options.share_parts) return unsupported_option(Option::share_parts, 1);
   if (options.max_accounts == 0) return {};
   return unsupported_option(Option::max_accounts, static_cast<std::uint64_t>(options.max_accounts));
 }

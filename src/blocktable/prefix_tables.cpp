@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace kvarena {
 namespace {
@@ -72,18 +73,36 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
     return found;
   }
   if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
-  if (manager->stats().evictable == 0) return found;
-  const std::int64_t revived = prefix->contents().count_evictable(
-      std::span(new_ids.data(), static_cast<std::size_t>(found.blocks)));
-  if (Status s = manager->check_available(revived); !s) return s;
+  std::int64_t revived = 0;
+  if (manager->stats().evictable != 0) {
+    revived = prefix->contents().count_evictable(
+        std::span(new_ids.data(), static_cast<std::size_t>(found.blocks)));
+    if (Status s = manager->check_available(revived); !s) return s;
+  }
+  if (found.part_tokens > 0 && !has_room_for_part(found, std::ssize(query.tokens), revived)) {
+    found.tokens -= std::exchange(found.part_tokens, 0);
+  }
   return found;
+}
+
+/// A cached block cannot be evicted between the match and the copy. Without a block more for that
+/// time, the append of the rest could be refused because of the part.
+bool BlockTables::Impl::has_room_for_part(const PrefixMatch& found, std::int64_t num_tokens,
+                                          std::int64_t revived) const noexcept {
+  const BlockId part = new_ids[static_cast<std::size_t>(found.blocks)];
+  if (PageTree::pages_for(found.blocks + 1) > pages.available()) return false;
+  if (manager->state(part) != BlockState::evictable) return true;
+  const std::int64_t to_come = blocks_for(num_tokens) - found.blocks;
+  return manager->can_allocate(revived + 1 + to_come, Urgency::admission);
 }
 
 /// Gives an empty sequence the blocks that find_prefix has found.
 Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t> its_tokens,
                                       const PrefixMatch& found) {
   const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(s.id));
-  const auto count = static_cast<std::size_t>(found.blocks);
+  const bool has_part = found.part_tokens > 0;
+  const auto blocks = static_cast<std::size_t>(found.blocks);
+  const std::size_t count = blocks + (has_part ? 1 : 0);
   const std::span<const BlockId> ids(new_ids.data(), count);
   const std::span<const Generation> generations(new_generations.data(), count);
   if (count != 0 && groups) {
@@ -91,13 +110,14 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t>
   } else if (count != 0) {
     if (Status status = manager->retain(s.holder, ids, generations); !status) return status;
     s.table.append(pages, ids.data(), generations.data(), static_cast<std::int32_t>(count));
-    entries += found.blocks;
+    entries += static_cast<std::int64_t>(count);
     s.length = static_cast<std::int32_t>(found.tokens);
     s.filled_blocks = s.table.num_entries;
     tokens += found.tokens;
     place_tail(s);
   }
-  prefix->adopted(slot, found, ids);
+  prefix->adopted(slot, found, ids.first(blocks));
+  if (has_part) prefix->adopt_part(slot, ids.back());
   prefix->count_query(prefix->query_of(slot, its_tokens), found);
   if (groups) groups->ask_for_states(s, std::ssize(its_tokens), found);
   return {};

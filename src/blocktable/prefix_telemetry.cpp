@@ -72,6 +72,7 @@ void PrefixCache::observe(const PrefixQuery& query) noexcept {
 
 PrefixUse PrefixCache::use() const noexcept {
   PrefixUse use = use_;
+  use.eviction = static_cast<std::int64_t>(manager_->eviction());
   if (ghosts_ == nullptr) return use;
   use.ghost_sampled_ppm = static_cast<std::int64_t>(ghosts_->sampled_share() * kMillion);
   use.ghost_references = static_cast<std::uint64_t>(ghosts_->block_refs());

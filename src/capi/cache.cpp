@@ -112,6 +112,18 @@ std::int64_t max_sequence_tokens_of(const KvCacheOptions& options, const Arena& 
   return longest.value_or(kDefaultTokens);
 }
 
+/// Writes what concerns the prefix cache.
+void answer_prefix(const KvCacheOptions& o, kvarena_cache_options& answer) noexcept {
+  answer.prefix_cache = o.prefix_cache.is_on ? 1 : 0;
+  answer.prefix_duplicates = static_cast<std::int32_t>(o.prefix_cache.duplicates);
+  answer.prefix_extra_keys = o.prefix_cache.max_extra_keys;
+  answer.prefix_history = o.prefix_cache.history_entries;
+  answer.prefix_accounts = o.prefix_cache.max_accounts;
+  answer.prefix_share_parts = o.prefix_cache.share_parts ? 1 : 0;
+  answer.prefix_ghost_blocks = static_cast<std::int32_t>(o.prefix_cache.ghost_blocks);
+  answer.eviction = static_cast<std::int32_t>(o.eviction);
+}
+
 /// What the cache was made from, with its defaults filled in.
 kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   const KvCacheOptions& o = object.options;
@@ -152,13 +164,7 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.num_groups = arena.groups() != nullptr ? std::ssize(arena.groups()->groups()) : 0;
   answer.page_sequence_tokens = o.page_sequence_tokens;
   answer.checkpoint_every_tokens = o.checkpoint_every_tokens != 0 ? o.checkpoint_every_tokens : -1;
-  answer.prefix_cache = o.prefix_cache.is_on ? 1 : 0;
-  answer.prefix_duplicates = static_cast<std::int32_t>(o.prefix_cache.duplicates);
-  answer.prefix_extra_keys = o.prefix_cache.max_extra_keys;
-  answer.prefix_history = o.prefix_cache.history_entries;
-  answer.prefix_accounts = o.prefix_cache.max_accounts;
-  answer.prefix_ghost_blocks = static_cast<std::int32_t>(o.prefix_cache.ghost_blocks);
-  answer.eviction = static_cast<std::int32_t>(o.eviction);
+  answer_prefix(o, answer);
   return answer;
 }
 

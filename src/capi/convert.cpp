@@ -143,7 +143,8 @@ static Status read_prefix(const kvarena_cache_options& options, KvCacheOptions& 
                          .history_entries = options.prefix_history,
                          .duplicates = static_cast<DuplicateRule>(options.prefix_duplicates),
                          .max_accounts = options.prefix_accounts,
-                         .ghost_blocks = options.prefix_ghost_blocks};
+                         .ghost_blocks = options.prefix_ghost_blocks,
+                         .share_parts = options.prefix_share_parts != 0};
   return {};
 }
 

@@ -37,6 +37,7 @@ kvarena_prefix kvarena::capi::to_c(const PrefixMatch& match) noexcept {
   result.stop = static_cast<std::int32_t>(match.stop);
   result.removal = static_cast<std::int32_t>(match.removal);
   result.registered_tokens = match.registered_tokens;
+  result.part_tokens = match.part_tokens;
   return result;
 }
 

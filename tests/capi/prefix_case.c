@@ -178,6 +178,37 @@ static void test_telling(kvarena_cache* cache, const int32_t* tokens) {
   EXPECT_OK(kvarena_sequence_destroy(cache, sequences, 2, 0));
 }
 
+/// A sequence that begins with four tokens of the second block, which its first step copies.
+static void test_parts(kvarena_device* device, const int32_t* tokens) {
+  kvarena_cache_options options = prefix_options(), answered = SIZED(kvarena_cache_options);
+  options.prefix_share_parts = 1;
+  kvarena_cache* cache = NULL;
+  EXPECT_OK(kvarena_cache_create(device, &options, &cache));
+  EXPECT_OK(kvarena_cache_ask(cache, &answered));
+  CHECK(answered.prefix_share_parts == 1);
+  kvarena_sequence_options prompt = SIZED(kvarena_sequence_options);
+  prompt.tokens = tokens;
+  prompt.num_tokens = kPrompt;
+  kvarena_sequence first = 0, second = 0;
+  EXPECT_OK(kvarena_sequence_create(cache, &prompt, &first));
+  append_told(cache, first, tokens, kPrompt);
+  int32_t branch[kPrompt];
+  for (int i = 0; i < kPrompt; ++i) branch[i] = i < 20 ? tokens[i] : 7;
+  prompt.tokens = branch;
+  EXPECT_OK(kvarena_sequence_create(cache, &prompt, &second));
+  kvarena_prefix found = SIZED(kvarena_prefix);
+  EXPECT_OK(kvarena_sequence_prefix(cache, second, &found));
+  CHECK(found.tokens == 20 && found.blocks == 1 && found.part_tokens == 4);
+  append_told(cache, second, branch + 20, kPrompt - 20);
+  int32_t blocks[2][3] = {{0}};
+  size_t count = 0;
+  EXPECT_OK(kvarena_sequence_blocks(cache, first, blocks[0], 3, &count));
+  EXPECT_OK(kvarena_sequence_blocks(cache, second, blocks[1], 3, &count));
+  CHECK(blocks[0][0] == blocks[1][0] && blocks[0][1] != blocks[1][1]);
+  EXPECT_OK(kvarena_cache_check(cache));
+  EXPECT_OK(kvarena_cache_release(cache));
+}
+
 void test_prefixes(void) {
   CHECK(strcmp(kvarena_name_of_prefix_stop(KVARENA_STOP_OTHER_SALT), "other_salt") == 0);
   CHECK(strcmp(kvarena_name_of_prefix_stop(-1), "unknown_stop") == 0);
@@ -207,6 +238,8 @@ void test_prefixes(void) {
   test_imports(cache, tokens);
   EXPECT_OK(kvarena_cache_check(cache));
   EXPECT_OK(kvarena_cache_release(cache));
+
+  test_parts(device, tokens);
 
   // Without a prefix cache tokens change nothing, and questions are refused.
   options.prefix_cache = 0;

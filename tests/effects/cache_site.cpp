@@ -27,8 +27,11 @@ KvCacheOptions options_of(const CacheSiteOptions& options) {
   o.num_threads = 1;
   o.prefix_cache = {.is_on = options.has_prefix_cache,
                     .hash_key = {1, 2},
+                    .max_extra_keys = options.has_extra_keys ? 2 : 0,
                     .duplicates = options.duplicates,
-                    .max_accounts = options.has_accounts ? 2 : 0};
+                    .max_accounts = options.has_accounts ? 2 : 0,
+                    .share_parts = options.shares_parts};
+  o.eviction = options.eviction;
   return o;
 }
 
@@ -53,7 +56,9 @@ CacheSite::CacheSite(CacheDevice& device, const CacheSiteOptions& options, Story
               options.steps_in_flight, " steps in flight, ", options.max_open_tickets, " tickets",
               options.eager_retire ? ", retires eagerly" : "",
               options.has_prefix_cache ? ", with a prefix cache" : "",
-              options.has_accounts ? " and accounts" : "");
+              options.shares_parts ? ", parts of blocks" : "",
+              options.has_extra_keys ? ", extra keys" : "",
+              options.has_accounts ? " and accounts" : "", ", evicts ", name_of(options.eviction));
   for (std::uint64_t salt = 0; options.has_accounts && salt < 2; ++salt) {
     if (!cache_.set_salt_limits(salt, {})) fail("limits", "an account was refused");
   }

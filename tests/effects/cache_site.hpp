@@ -67,7 +67,10 @@ struct CacheSiteOptions {
   BlockOrder order = BlockOrder::block_major;
   bool eager_retire = false;
   bool has_prefix_cache = false;  ///< then sequences of equal tokens have equal content
-  bool has_accounts = false;      ///< both tenants have floors and caps, which change
+  bool shares_parts = false;      ///< PrefixOptions::share_parts
+  bool has_extra_keys = false;    ///< prompts have up to two
+  EvictionPolicy eviction = EvictionPolicy::tail_first;
+  bool has_accounts = false;  ///< both tenants have floors and caps, which change
   DuplicateRule duplicates = DuplicateRule::duplicate;
   bool expects_scrubbing = false;  ///< recycled slots may hold nothing of another owner
 };
@@ -103,6 +106,7 @@ class CacheSite {
   void adopt(const Numbers& n);
   void register_tokens(const Numbers& n);
   void forget(const Numbers& n);
+  void retain(const Numbers& n);
 
   // Floors and caps of tenants: cache_site_salts.cpp.
   void set_limits(const Numbers& n);
@@ -153,17 +157,20 @@ class CacheSite {
     bool may_append = true;               // false: from the reader's opening to the first release
     bool is_import = false;               // others write its tokens, or have given up
     std::uint64_t salt = 0;               // its tenant
+    std::vector<ExtraKey> keys{};         // of its prompt
     std::vector<std::int32_t> coming{};   // the rest of its prompt
   };
   /// Tokens that a tenant has asked for.
   struct Asked {
     std::uint64_t salt = 0;
     std::vector<std::int32_t> tokens{};
+    std::vector<ExtraKey> keys{};
   };
   /// What the floor of a tenant keeps of the sequence that it ended last. The tenant itself ends
   /// the promise by its next call that changes blocks.
   struct Floor {
     std::vector<std::int32_t> tokens{};  // whole blocks, and a token
+    std::vector<ExtraKey> keys{};
     std::int64_t blocks = 0;
     std::uint64_t forgotten = 0;  // blocks that the engine or a failure made the cache forget
   };
@@ -313,16 +320,19 @@ class CacheSite {
   std::int64_t num_copies_ = 0;   // that it made
   std::vector<bool> is_layer_written_;
   bool is_loss_pending_ = false;  // the cache may not have seen yet that work has failed
+  std::int64_t clock_ = 0;        // of retentions
   std::uint32_t num_names_ = 0;
   std::vector<std::uint32_t> families_{0};  // by word: who wrote it
   std::vector<bool> is_written_{false};     // by word: every layer of it was
   std::vector<bool> is_lost_{false};        // by word: a step was to write it whose work has failed
   std::vector<Word> contents_{0};           // by word: the word of the same content that came first
   std::vector<std::int32_t> tokens_{0};     // by word
-  std::map<std::tuple<std::uint64_t, Word, std::int32_t>, Word> meanings_;  // of a tenant's prefix
-  std::vector<Asked> prompts_;                                              // of before
-  std::array<std::optional<Floor>, 2> floors_{};                            // by tenant
-  std::vector<std::vector<std::int32_t>> told_;                             // by demand
+  /// A token behind a tenant's prefix, and the extra keys that begin with it.
+  using Meaning = std::tuple<std::uint64_t, Word, std::int32_t, std::vector<std::uint64_t>>;
+  std::map<Meaning, Word> meanings_;
+  std::vector<Asked> prompts_;                    // of before
+  std::array<std::optional<Floor>, 2> floors_{};  // by tenant
+  std::vector<std::vector<std::int32_t>> told_;   // by demand
   VisibleState before_;
   VisibleState after_;
   VisibleState appended_;  // right after the step's append

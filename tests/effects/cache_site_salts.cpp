@@ -47,6 +47,7 @@ CacheSite::Floor CacheSite::floor_of(const Sequence& sequence) const {
     floor.tokens.push_back(tokens_[sequence.words[static_cast<std::size_t>(i)]]);
   }
   floor.tokens.push_back(0);  // one token is left to compute
+  floor.keys = sequence.keys;
   const PrefixStats stats = cache_.tables().prefix_stats();
   floor.forgotten = stats.removals_by[static_cast<std::size_t>(PrefixRemoval::forgotten)];
   return floor;
@@ -65,7 +66,7 @@ void CacheSite::judge_floors() {
   for (std::uint64_t salt = 0; salt < 2; ++salt) {
     const std::optional<Floor>& floor = floors_[salt];
     if (!floor || floor->blocks == 0 || floor->forgotten != forgotten) continue;
-    const std::int64_t found = cache_.tables().match({floor->tokens, salt, {}})->blocks;
+    const std::int64_t found = cache_.tables().match({floor->tokens, salt, floor->keys})->blocks;
     if (found >= floor->blocks) continue;
     fail("floor", "the floor of tenant " + std::to_string(salt) + " keeps " +
                       std::to_string(floor->blocks) + " blocks, and " + std::to_string(found) +

@@ -31,7 +31,8 @@ void CacheSite::fork(const Numbers& n) {
                         .name = name,
                         .family = parent->family,
                         .words = std::move(words),
-                        .salt = parent->salt});
+                        .salt = parent->salt,
+                        .keys = parent->keys});
 }
 
 void CacheSite::forget_sequence(std::size_t index) {

@@ -17,7 +17,7 @@ struct Kind {
 };
 
 // By number of kind; those of kWithOther follow.
-constexpr std::array<Kind, 33> kKinds = {{
+constexpr std::array<Kind, 34> kKinds = {{
     {&CacheSite::create_sequence, 5},
     {&CacheSite::fork, 7},
     {&CacheSite::destroy, 6},
@@ -51,6 +51,7 @@ constexpr std::array<Kind, 33> kKinds = {{
     {&CacheSite::forget, 1},
     {&CacheSite::set_limits, 3},
     {&CacheSite::lose_step, 2},
+    {&CacheSite::retain, 1},
 }};
 constexpr std::array<PlayWithOther, 2> kWithOther = {&CacheSite::offer_foreign_stream,
                                                      &CacheSite::offer_foreign_ticket};
@@ -75,6 +76,9 @@ CacheSiteOptions options_of(const Program& program) {
           .order = setup[2] / 2 % 2 == 0 ? BlockOrder::block_major : BlockOrder::layer_major,
           .eager_retire = setup[5] / 8 % 2 == 1,
           .has_prefix_cache = setup[6] / 4 % 2 == 1,
+          .shares_parts = setup[3] % 2 == 1,
+          .has_extra_keys = setup[4] / 4 % 2 == 1,
+          .eviction = kEvictionPolicies[(setup[2] / 4 + setup[1] / 8) % kEvictionPolicies.size()],
           .has_accounts = setup[6] / 4 % 2 == 1 && setup[7] / 4 % 2 == 1,
           .duplicates = static_cast<DuplicateRule>(setup[6] / 8 % 3)};
 }

@@ -1,8 +1,13 @@
-// A judge that never complains proves nothing: memories with a planted bug, which it must see.
+// A judge that never complains proves nothing: memories and prefix caches with a planted bug, which
+// it must see.
 
+#include "blocktable/prefix_faults.hpp"
+#include "effects/cache_world.hpp"
 #include "effects/shrink.hpp"
 #include "effects/simulated_memory.hpp"
 #include "effects/tables_world.hpp"
+
+#include "kvarena/base/violation.hpp"
 
 #include <gtest/gtest.h>
 
@@ -38,6 +43,41 @@ TEST(PlantedBugs, ADroppedCopyOnWriteIsSeen) { expect_seen(PlantedBug::drops_cop
 TEST(PlantedBugs, ALateCopyOnWriteIsSeen) { expect_seen(PlantedBug::copies_after_writes, 6); }
 TEST(PlantedBugs, ALostTokenIsSeen) { expect_seen(PlantedBug::drops_last_write, 3); }
 TEST(PlantedBugs, AReaderThatDoesNotWaitIsSeen) { expect_seen(PlantedBug::ignores_waits, 5); }
+
+std::optional<Failure> play_with(PrefixFault fault, const Program& program, std::string* story) {
+  set_prefix_fault(fault);
+  std::optional<Failure> failure = play_caches(program, story, false);
+  set_prefix_fault(PrefixFault::none);
+  return failure;
+}
+
+/// Expects that caches with the fault break a promise that sound ones keep, in a short program.
+void expect_seen(PrefixFault fault, std::size_t longest) {
+  const auto former = set_violation_handler([](const Status&, const char*, const char*) {});
+  const Fails fails = [fault](const Program& p) {
+    return play_with(fault, p, nullptr) && !play_with(PrefixFault::none, p, nullptr);
+  };
+  bool is_seen = false;
+  for (std::uint64_t number = 0; number < 2000 && !is_seen; ++number) {
+    std::mt19937_64 random(number);
+    const Program program = random_program(random, cache_world().weights, 100);
+    if (!fails(program)) continue;
+    is_seen = true;
+    const Program shortest = shrink(program, fails);
+    std::string story;
+    const auto failure = play_with(fault, shortest, &story);
+    EXPECT_LE(shortest.operations.size(), longest) << story << failure->text;
+  }
+  EXPECT_TRUE(is_seen);
+  set_violation_handler(former);
+}
+
+TEST(PlantedBugs, ABlockThatIsFoundBeforeItIsWrittenIsSeen) {
+  expect_seen(PrefixFault::publishes_at_registration, 4);
+}
+TEST(PlantedBugs, ATenantWhoFindsBlocksOfAnotherIsSeen) {
+  expect_seen(PrefixFault::drops_salts, 4);
+}
 
 constexpr std::array<std::int64_t, 2> kSlots = {0, 1};
 constexpr std::array<Word, 2> kWords = {7, 8};

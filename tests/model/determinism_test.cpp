@@ -4,6 +4,7 @@
 #include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "model/model_driver.hpp"
+#include "model/prefix_driver.hpp"
 #include "model/replayed_log.hpp"
 #include "support/pool_snapshot.hpp"
 #include "support/status_matchers.hpp"
@@ -202,6 +203,34 @@ TEST(Determinism, EqualManagersAgreeOnIdsAndOnTheCallThatFails) {
   }
   ASSERT_EQ(a.operations.size(), b.operations.size());
   EXPECT_TRUE(a.operations == b.operations);
+}
+
+// Ranks draw keys of their own for the hashes of a prefix cache, and tell equal tokens.
+TEST(Determinism, TheKeyOfAPrefixCacheChangesNoOperationAndNoId) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    Recorder a;
+    Recorder b;
+    for (Recorder* log : {&a, &b}) {
+      PrefixDriver driver(
+          {.name = "Keys",
+           .num_blocks = 20,
+           .max_sequences = 8,
+           .duplicates = seed % 2 == 0 ? DuplicateRule::share : DuplicateRule::duplicate,
+           .has_limits = seed % 3 == 0,
+           .shares_parts = seed % 2 == 1,
+           .eviction = kEvictionPolicies[seed % kEvictionPolicies.size()],
+           .hash_key = {log == &a ? 1 : 0xfeedU, seed},
+           .log = log,
+           .seed = seed});
+      ASSERT_EQ(driver.play(3000), "");
+      ASSERT_GT(driver.outcomes().at("append: ok"), 100U);
+    }
+    ASSERT_GT(a.operations.size(), 1000U);
+    ASSERT_EQ(a.operations.size(), b.operations.size());
+    for (std::size_t i = 0; i < a.operations.size(); ++i) {
+      ASSERT_TRUE(a.operations[i] == b.operations[i]) << "seed " << seed << ", operation " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -175,7 +175,8 @@ TEST_P(GroupTables, KeepWhatLaterTokensRead) {
     if (!has_tails && std::string_view(outcome) == "copied") continue;
     EXPECT_GT(world.outcomes().contains(outcome) ? world.outcomes().at(outcome) : 0, 0) << outcome;
   }
-  for (const char* outcome : {"prefix hit", "prefix missed", "another group fell short"}) {
+  for (const char* outcome :
+       {"prefix hit", "prefix missed", "another group fell short", "refused to another tenant"}) {
     if (operations < 3000 || !GetParam().has_prefix_cache) break;
     EXPECT_GT(world.outcomes().contains(outcome) ? world.outcomes().at(outcome) : 0, 0) << outcome;
   }

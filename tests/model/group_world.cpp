@@ -217,6 +217,7 @@ void GroupWorld::begin_from() {
     }
     blocks[g] = {first, ids[g], generations[g]};
   }
+  if (game_.has_prefix_cache && random(2) == 0) offer_to_another(from, length, blocks);
   const auto made = tables_->create_sequence_from(
       length, blocks, {.cross_tokens = from.cross_tokens, .salt = from.salt});
   if (!made && made.status().resource == Resource::page) {  // a checkpoint, promised

@@ -117,6 +117,8 @@ class GroupWorld {
   // group_world_prefix.cpp
   void operate_prefix();
   void begin_with_prefix();
+  void offer_to_another(const Life& from, std::int64_t length,
+                        const std::vector<GroupBlocks>& blocks);
   void adopt_again();
   void note_asked(Life& life, std::int64_t prompt);
   void note_found(Life& life, const std::vector<std::uint64_t>& wanted, std::uint64_t salt);

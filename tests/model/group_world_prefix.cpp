@@ -96,6 +96,34 @@ void GroupWorld::note_found(Life& life, const std::vector<std::uint64_t>& wanted
   check_states(life);
 }
 
+/// Blocks of a prefix that can be found are not for another tenant. What has never been told is.
+void GroupWorld::offer_to_another(const Life& from, std::int64_t length,
+                                  const std::vector<GroupBlocks>& blocks) {
+  const auto made = tables_->create_sequence_from(
+      length, blocks, {.cross_tokens = from.cross_tokens, .salt = from.salt + 1});
+  if (made) {
+    const auto full = std::ranges::find(groups_, PagedKind::full, &TableGroup::kind);
+    const std::size_t first = static_cast<std::size_t>(full - groups_.begin());
+    const std::vector<std::int32_t> tokens =
+        told({from.tokens.begin(), from.tokens.begin() + length});
+    const auto found = tables_->match({.tokens = tokens, .salt = from.salt}).value();
+    const auto own = tables_->create_sequence({.tokens = tokens, .salt = from.salt});
+    if (own) {
+      const bool has_first = found.tokens > 0 && !blocks[first].ids.empty();
+      if (has_first && tables_->lookup(*own, 0, static_cast<std::int32_t>(first)).value() ==
+                           blocks[first].ids.front()) {
+        fail("another tenant got a block that can be found");
+      }
+      expect(tables_->destroy(*own), "destroy");
+    }
+    expect(tables_->destroy(*made), "destroy");
+    return;
+  }
+  if (made.status().resource == Resource::page) return;
+  if (made.status().option != Option::salt) fail("another salt: " + describe(made.status()));
+  ++outcomes_["refused to another tenant"];
+}
+
 /// A sequence that is cut to nothing begins with a prefix of its own tokens again.
 void GroupWorld::adopt_again() {
   Life& life = lives_[any()];

@@ -4,11 +4,11 @@
 
 namespace kvarena::model {
 
-Status NaiveTables::begin_with(SequenceId id, std::span<const Handle> blocks) {
+Status NaiveTables::begin_with(SequenceId id, std::span<const Handle> blocks, std::int64_t length) {
   Sequence& sequence = sequences_.at(id);
   if (Status s = pool_.retain(sequence.holder, blocks); !s) return s;
   sequence.blocks.assign(blocks.begin(), blocks.end());
-  sequence.length = static_cast<std::int64_t>(blocks.size()) * block_size_;
+  sequence.length = length;
   return {};
 }
 
@@ -118,16 +118,8 @@ PrefixMatch NaivePrefix::match(const PrefixQuery& query) const {
     break;
   }
   match.tokens = match.blocks * static_cast<std::int64_t>(block_size_);
+  static_cast<void>(find_part(query, match));
   return match;
-}
-
-std::vector<Handle> NaivePrefix::blocks_of(const PrefixQuery& query,
-                                           const PrefixMatch& match) const {
-  std::vector<Handle> blocks;
-  for (std::size_t b = 1; b <= static_cast<std::size_t>(match.blocks); ++b) {
-    blocks.push_back(entries_.at(content_of(query.salt, query.extra_keys, query.tokens, b)).block);
-  }
-  return blocks;
 }
 
 void NaivePrefix::begin(SequenceId id, const SequenceOptions& options) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -50,8 +51,8 @@ class NaivePrefix {
   NaivePrefix(NaivePool& pool, NaiveTables& tables, const PrefixOptions& options);
 
   PrefixMatch match(const PrefixQuery& query) const;
-  /// The blocks of the match.
-  std::vector<Handle> blocks_of(const PrefixQuery& query, const PrefixMatch& match) const;
+  /// The blocks that a sequence begins with, and what is covered then: perhaps without the part.
+  std::vector<Handle> blocks_to_take(const PrefixQuery& query, PrefixMatch& match) const;
   void begin(SequenceId id, const SequenceOptions& options);
   void adopted(SequenceId id, std::span<const std::int32_t> tokens, const PrefixMatch& match);
   void fork(SequenceId parent, SequenceId child, std::int64_t length);
@@ -97,6 +98,10 @@ class NaivePrefix {
   void abort_written(SequenceId id);
   void remove(Content content, PrefixRemoval removal);
   const Content* of_block(BlockId id) const;
+  // naive_parts.cpp
+  std::vector<Handle> blocks_of(const PrefixQuery& query, const PrefixMatch& match) const;
+  std::vector<std::int64_t> words_of(const Content& content, std::size_t token) const;
+  std::optional<Handle> find_part(const PrefixQuery& query, PrefixMatch& match) const;
   // naive_salts.cpp
   Account* account_of(const Sequence& sequence);
   std::int64_t registered_of(std::uint64_t salt) const;

@@ -64,6 +64,8 @@ class NaiveTables {
 
   /// Called before an append allocates, with what each demand wants.
   std::function<void(std::span<const AppendDemand>, std::span<const Want>)> before_allocate;
+  /// Called when it has the blocks, before it gives up any that it has copied.
+  std::function<void()> after_allocate;
   Result<Growth> append(std::span<const AppendDemand> demands, Urgency urgency);
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity, Urgency urgency);
   Status promise_capacity(SequenceId sequence, std::int64_t capacity);
@@ -71,8 +73,8 @@ class NaiveTables {
   std::int64_t failed_demand() const { return failed_demand_; }
 
   // for the prefix cache (naive_prefix.cpp)
-  /// An empty sequence gets these blocks, full of tokens.
-  Status begin_with(SequenceId sequence, std::span<const Handle> blocks);
+  /// An empty sequence gets these blocks. All but the last one are full.
+  Status begin_with(SequenceId sequence, std::span<const Handle> blocks, std::int64_t length);
   /// A sequence gets this block in the place of another.
   Status replace(SequenceId sequence, std::int64_t index, Handle block);
 

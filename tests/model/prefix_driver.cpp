@@ -7,8 +7,11 @@ namespace kvarena::model {
 namespace {
 
 BlockManagerOptions pool_options(const PrefixGame& game) {
-  return {
-      .num_blocks = game.num_blocks, .max_holders = game.max_sequences + 12, .max_open_tickets = 4};
+  return {.num_blocks = game.num_blocks,
+          .max_holders = game.max_sequences + 12,
+          .max_open_tickets = 4,
+          .log = game.log,
+          .eviction = game.eviction};
 }
 
 BlockTablesOptions table_options(const PrefixGame& game) {
@@ -17,11 +20,12 @@ BlockTablesOptions table_options(const PrefixGame& game) {
           .max_pins = 3,
           .max_append_tokens = 1 << 12,
           .prefix_cache = {.is_on = true,
-                           .hash_key = {game.seed, 1},
+                           .hash_key = game.hash_key,
                            .max_extra_keys = 2,
                            .history_entries = 1 << 16,
                            .duplicates = game.duplicates,
-                           .max_accounts = game.has_limits ? game.num_salts : 0}};
+                           .max_accounts = game.has_limits ? game.num_salts : 0,
+                           .share_parts = game.shares_parts}};
 }
 
 }  // namespace
@@ -37,6 +41,7 @@ PrefixDriver::PrefixDriver(const PrefixGame& game)
   const HolderInfo info{.purpose = "outsider"};
   outsider_ = manager_.register_holder(info).value();
   static_cast<void>(pool_.adopt_holder(outsider_, info));
+  naive_.after_allocate = [this] { prefix_.evicted(pool_.take_evicted()); };
   if (!game.has_limits) return;
   naive_.before_allocate = [this](auto demands, auto wants) { prefix_.yield(demands, wants); };
   for (std::int32_t salt = 0; salt < game.num_salts; ++salt) {
@@ -61,6 +66,8 @@ std::span<const PrefixDriver::Move> PrefixDriver::moves() {
       Move{"pin_or_unpin", 4, &D::pin_or_unpin},
       Move{"play_outsider", 6, &D::play_outsider},
       Move{"set_limits", 2, &D::set_limits},
+      Move{"set_retention", 4, &D::set_retention},
+      Move{"advance_clock", 2, &D::advance_clock},
   };
   return kMoves;
 }
@@ -104,9 +111,13 @@ void PrefixDriver::expect(const Status& real, const Status& predicted, const cha
 }
 
 void PrefixDriver::compare_match(const PrefixQuery& query) {
-  const PrefixMatch real = tables_.match(query).value();
-  const PrefixMatch model = prefix_.match(query);
+  compare_match(tables_.match(query).value(), prefix_.match(query));
+}
+
+void PrefixDriver::compare_match(const PrefixMatch& real, const PrefixMatch& model) {
   ++outcomes_["stop: " + std::string(name_of(model.stop))];
+  if (model.part_tokens > 0) ++outcomes_["part"];
+  expect(real.part_tokens, model.part_tokens, "part_tokens of a match");
   expect(real.blocks, model.blocks, "blocks of a match");
   expect(real.tokens, model.tokens, "tokens of a match");
   expect(static_cast<int>(real.stop), static_cast<int>(model.stop), "stop of a match");

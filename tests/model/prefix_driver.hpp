@@ -31,6 +31,10 @@ struct PrefixGame {
   std::int32_t longest = 12;   ///< tokens of a prompt
   bool has_outsiders = true;   ///< others allocate, quarantine and set contents
   bool has_limits = false;     ///< salts have floors and caps, which change
+  bool shares_parts = false;   ///< PrefixOptions::share_parts
+  EvictionPolicy eviction = EvictionPolicy::tail_first;  ///< of the pool
+  std::array<std::uint64_t, 2> hash_key{7, 1};           ///< PrefixOptions::hash_key
+  OperationLog* log = nullptr;                           ///< of the pool
   std::uint64_t seed = 1;
 };
 
@@ -76,6 +80,8 @@ class PrefixDriver {
   void pin_or_unpin();
   void play_outsider();
   void set_limits();
+  void set_retention();
+  void advance_clock();
 
   void set_limits(std::uint64_t salt, const SaltLimits& limits);
   void create(const Tokens& prompt, const SequenceOptions& options);
@@ -85,6 +91,7 @@ class PrefixDriver {
   void publish(SequenceId id, std::int64_t length);
   void destroy(SequenceId id);
   void compare_match(const PrefixQuery& query);
+  void compare_match(const PrefixMatch& real, const PrefixMatch& model);
   void compare_stats();
   void compare_salts();
   void expect(std::int64_t real, std::int64_t predicted, const std::string& what);

@@ -19,8 +19,8 @@ void PrefixDriver::create(const Tokens& prompt, const SequenceOptions& given) {
   options.tokens = prompt;
   const PrefixQuery query{prompt, options.salt, options.extra_keys};
   compare_match(query);
-  const PrefixMatch found = prefix_.match(query);
-  const std::vector<Handle> blocks = prefix_.blocks_of(query, found);
+  PrefixMatch found = prefix_.match(query);
+  const std::vector<Handle> blocks = prefix_.blocks_to_take(query, found);
   const Result<SequenceId> real = tables_.create_sequence(options);
   Status predicted = naive_.can_create({});
   if (predicted && found.stop == PrefixStop::not_yet_published &&
@@ -36,8 +36,10 @@ void PrefixDriver::create(const Tokens& prompt, const SequenceOptions& given) {
   prefix_.begin(*real, options);
   living_.push_back(*real);
   if (prompt.empty()) return;
-  if (!blocks.empty()) expect(naive_.begin_with(*real, blocks), Status{}, "retain of a match");
+  if (!blocks.empty())
+    expect(naive_.begin_with(*real, blocks, found.tokens), Status{}, "retain of a match");
   prefix_.adopted(*real, prompt, found);
+  compare_match(tables_.prefix_of(*real).value(), found);
   prompts_[*real] = Tokens(prompt.begin() + found.tokens, prompt.end());
 }
 
@@ -68,7 +70,6 @@ void PrefixDriver::append(SequenceId id, const Tokens& tokens, bool tells) {
                   model->slots.end())) {
     fail("slots differ");
   }
-  prefix_.evicted(pool_.take_evicted());
   if (tells && knows_all) prefix_.add_tokens(id, tokens);
 }
 
@@ -102,7 +103,6 @@ void PrefixDriver::decode_step() {
   const Result<AppendResult> real = tables_.append_one_each(living_, tokens);
   expect(real.status(), model.status(), "append_one_each");
   if (!real || !model) return;
-  prefix_.evicted(pool_.take_evicted());
   for (std::size_t i = 0; i < living_.size(); ++i) {
     if (knows_all[i]) prefix_.add_tokens(living_[i], std::span(tokens).subspan(i, 1));
   }
@@ -255,6 +255,23 @@ void PrefixDriver::set_limits() {
         std::max<std::int64_t>(1, limits.floor_blocks) + static_cast<std::int64_t>(below(5));
   }
   set_limits(below(static_cast<std::uint64_t>(game_.num_salts)), limits);
+}
+
+/// Retention of any block, also of one that has none or belongs to others.
+void PrefixDriver::set_retention() {
+  if (game_.eviction != EvictionPolicy::priority) return;
+  const BlockId id(static_cast<std::int32_t>(below(static_cast<std::uint64_t>(game_.num_blocks))));
+  RetentionHint retention{.priority = static_cast<std::int32_t>(30 + below(8))};
+  if (!one_in(3)) retention.expires_at = pool_.clock() + static_cast<std::int64_t>(below(20));
+  const Handle handle{id, manager_.generation(id)};
+  expect(manager_.set_retention(id, handle.generation, retention),
+         pool_.set_retention(handle, retention), "set_retention");
+}
+
+void PrefixDriver::advance_clock() {
+  if (game_.eviction != EvictionPolicy::priority) return;
+  const std::int64_t now = pool_.clock() + static_cast<std::int64_t>(below(6));
+  expect(manager_.advance_clock(now), pool_.advance_clock(now), "advance_clock");
 }
 
 /// Others take blocks, retire tickets, quarantine and set contents, without a word to the tables.

@@ -4,6 +4,7 @@
 // KVARENA_SEED=<n> is the first seed; KVARENA_MODEL_OPS=<n> sets the number of operations of all
 // games together; KVARENA_PREFIX_STEPS=<n> the length of the enumerated programs.
 
+#include "model/optimised.hpp"
 #include "model/prefix_driver.hpp"
 #include "support/environment.hpp"
 #include "support/process_memory.hpp"
@@ -16,7 +17,9 @@
 namespace kvarena::model {
 namespace {
 
-constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 300'000 : 5'000'000;
+constexpr std::uint64_t kDefaultOperations = test::kSanitized   ? 300'000
+                                             : test::kOptimised ? 10'000'000
+                                                                : 2'000'000;
 constexpr std::int64_t kOperationsOfGame = 3000;
 
 struct Table {
@@ -29,7 +32,11 @@ struct Table {
   std::int32_t longest;
   bool has_outsiders;
   bool has_limits = false;
+  bool shares_parts = false;
+  EvictionPolicy eviction = EvictionPolicy::tail_first;
 };
+
+using enum EvictionPolicy;
 
 constexpr Table kTables[] = {
     {"ThreeBlocks", 3, 2, 4, DuplicateRule::duplicate, 2, 7, true},
@@ -43,6 +50,14 @@ constexpr Table kTables[] = {
     {"Limits", 14, 2, 6, DuplicateRule::duplicate, 2, 12, true, true},
     {"LimitsShared", 24, 2, 6, DuplicateRule::share, 3, 16, true, true},
     {"LimitsAlone", 20, 1, 6, DuplicateRule::duplicate, 2, 12, false, true},
+    {"Parts", 14, 3, 6, DuplicateRule::duplicate, 2, 16, true, false, true},
+    {"PartsShared", 20, 4, 6, DuplicateRule::share, 2, 18, true, false, true, lfu},
+    {"PartsLimits", 14, 3, 6, DuplicateRule::wait, 2, 16, true, true, true},
+    {"HeadFirst", 12, 2, 6, DuplicateRule::duplicate, 2, 12, true, false, false, head_first},
+    {"Fifo", 12, 2, 6, DuplicateRule::share, 2, 12, true, false, false, fifo},
+    {"Lfu", 12, 2, 6, DuplicateRule::duplicate, 2, 12, true, false, false, lfu},
+    {"Priority", 12, 2, 6, DuplicateRule::duplicate, 2, 12, true, false, false, priority},
+    {"PriorityLimits", 16, 3, 6, DuplicateRule::share, 2, 16, true, true, true, priority},
 };
 
 void PrintTo(const Table& table, std::ostream* out) { *out << table.name; }
@@ -57,6 +72,9 @@ PrefixGame game_of(const Table& table, std::uint64_t seed) {
           .longest = table.longest,
           .has_outsiders = table.has_outsiders,
           .has_limits = table.has_limits,
+          .shares_parts = table.shares_parts,
+          .eviction = table.eviction,
+          .hash_key = {seed, 1},
           .seed = seed};
 }
 
@@ -112,6 +130,9 @@ TEST(PrefixModelGames, EveryOutcomeHappens) {
                               "removal: lost",
                               "removal: over_cap",
                               "set_salt_limits: ok",
+                              "set_retention: ok",
+                              "advance_clock: ok",
+                              "part",
                               "kept"}) {
     EXPECT_GT(outcomes[outcome], 0U) << outcome << " never happened";
   }

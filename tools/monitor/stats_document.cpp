@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <limits>
+#include <string_view>
 
 namespace kvarena::tools {
 
@@ -20,6 +23,9 @@ constexpr double kMaxSeconds = 1e10;
 constexpr double kMaxRate = 100.0;
 constexpr std::size_t kMaxGhosts = 8;
 constexpr std::size_t kMaxGroups = 32;
+constexpr std::size_t kMaxReasons = 3;
+/// What servers of earlier versions, which do not tell their policy, are taken to have.
+constexpr std::string_view kUsualPolicy = "tail-first";
 
 const Json& member(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -134,6 +140,31 @@ double rate(const Json& object, const char* key) {
   throw NotStats(fmt::format("\"{}\" is no number 0 .. {}", key, kMaxRate));
 }
 
+/// The most frequent of some counts by reason.
+std::vector<StatsPrefix::Reason> read_reasons(const Json& counts,
+                                              std::initializer_list<std::string_view> left_out) {
+  std::vector<StatsPrefix::Reason> reasons;
+  for (const auto& [name, number] : counts.items()) {
+    if (std::ranges::find(left_out, name) != left_out.end()) continue;
+    const std::int64_t times = count(counts, name.c_str());
+    if (times > 0) reasons.push_back({shown(name), times});
+  }
+  std::ranges::stable_sort(reasons, std::greater(), &StatsPrefix::Reason::count);
+  if (reasons.size() > kMaxReasons) reasons.resize(kMaxReasons);
+  return reasons;
+}
+
+/// A pool whose policy no ghost plays has those of the usual one.
+void read_ghosts(const Json& rates, std::string_view policy, StatsPrefix& prefix) {
+  prefix.ghost_policy = policy;
+  for (const Json& ghost : rates) {
+    if (text(ghost, "policy") != policy) continue;
+    prefix.ghosts.push_back({rate(ghost, "pools"), rate(ghost, "block_hit_rate")});
+    if (prefix.ghosts.size() == kMaxGhosts) return;
+  }
+  if (prefix.ghosts.empty() && policy != kUsualPolicy) read_ghosts(rates, kUsualPolicy, prefix);
+}
+
 StatsPrefix read_prefix(const Json& json) {
   StatsPrefix prefix;
   prefix.published = count(json, "published_blocks");
@@ -141,12 +172,11 @@ StatsPrefix read_prefix(const Json& json) {
   prefix.query_tokens = count(json, "query_tokens");
   prefix.hit_tokens = count(json, "hit_tokens");
   prefix.evicted = count(object_of(json, "removals"), "evicted");
+  prefix.misses = read_reasons(object_of(json, "stops"), {"capped", "less_than_a_block"});
+  prefix.removals = read_reasons(object_of(json, "removals"), {});
   if (member(json, "ghosts").is_null()) return prefix;
-  for (const Json& ghost : array_of(object_of(json, "ghosts"), "rates")) {
-    if (text(ghost, "policy") != "tail-first") continue;
-    prefix.ghosts.push_back({rate(ghost, "pools"), rate(ghost, "block_hit_rate")});
-    if (prefix.ghosts.size() == kMaxGhosts) break;
-  }
+  const std::string policy(json.contains("policy") ? text(json, "policy") : kUsualPolicy);
+  read_ghosts(array_of(object_of(json, "ghosts"), "rates"), policy, prefix);
   return prefix;
 }
 

@@ -90,18 +90,30 @@ double percent(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
 }
 
+void add_reasons(const char* what, const std::vector<StatsPrefix::Reason>& reasons,
+                 MonitorFrame& frame) {
+  std::string text;
+  for (const StatsPrefix::Reason& reason : reasons) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", grouped(reason.count), reason.name);
+  }
+  if (!text.empty()) frame.lines.push_back(fmt::format("  {}: {}", what, text));
+}
+
 void add_prefix(const StatsPrefix& prefix, MonitorFrame& frame) {
   frame.lines.push_back(fmt::format(
       "  prefix cache: {} blocks, {:.1f} % of {} prompt tokens found, {} blocks evicted",
       grouped(prefix.published), percent(prefix.hit_tokens, prefix.query_tokens),
       grouped(prefix.query_tokens), grouped(prefix.evicted)));
+  add_reasons("not found, most often", prefix.misses, frame);
+  add_reasons("blocks removed, most often", prefix.removals, frame);
   if (prefix.ghosts.empty()) return;
   std::string sizes;
   for (const StatsPrefix::Ghost& ghost : prefix.ghosts) {
     sizes += fmt::format("{}{:.1f} % with {:g}", sizes.empty() ? "" : ", ", 100.0 * ghost.hit_rate,
                          ghost.pools);
   }
-  frame.lines.push_back(fmt::format("  blocks it would find, in pools: {}", sizes));
+  frame.lines.push_back(
+      fmt::format("  blocks it would find by {}, in pools: {}", prefix.ghost_policy, sizes));
 }
 
 /// Says when states do not add up, as they do in a pool that is whole.

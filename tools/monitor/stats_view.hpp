@@ -94,17 +94,25 @@ struct StatsGroup {
 
 /// The prefix cache of a pool, since the start.
 struct StatsPrefix {
-  /// What another size would find with the pool's usual policy (tail-first).
+  /// What another size would find.
   struct Ghost {
     double pools = 0.0;     ///< its size
     double hit_rate = 0.0;  ///< 0 .. 1
+  };
+  /// A reason, and how often it was one.
+  struct Reason {
+    std::string name;        ///< "never_seen"
+    std::int64_t count = 0;  ///< above 0
   };
   std::int64_t published = 0;     ///< blocks that can be found, now
   std::int64_t queries = 0;       ///< sequences that asked
   std::int64_t query_tokens = 0;  ///< that they asked for
   std::int64_t hit_tokens = 0;    ///< that they found
   std::int64_t evicted = 0;       ///< blocks
-  std::vector<Ghost> ghosts;      ///< none: the pool has none
+  std::vector<Reason> misses;     ///< why queries found no more, most frequent first
+  std::vector<Reason> removals;   ///< why blocks went, most frequent first
+  std::string ghost_policy;   ///< of the ghosts: the pool's, or tail-first when it has no ghosts
+  std::vector<Ghost> ghosts;  ///< none: the pool has none
 };
 
 /// One watched pool.

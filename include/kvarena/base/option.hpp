@@ -71,6 +71,7 @@ enum class Option : std::uint16_t {
   duplicates,
   max_accounts,
   ghost_blocks,
+  share_parts,
   floor_blocks,
   cap_blocks,
   tokens,

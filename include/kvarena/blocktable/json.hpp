@@ -19,8 +19,9 @@ namespace kvarena {
 /// the text.
 KVARENA_EXPORT std::string to_json(const TableStats& tables) noexcept;
 /// Returns the figures of a prefix cache: registered_blocks, published_blocks, registrations,
-/// queries, query_tokens, hits, hit_blocks, hit_tokens, duplicates; stops (by reason) and removals
-/// (by cause), which are objects of counts; lifetime, idle_before_eviction and reuse_gap, which are
+/// queries, query_tokens, hits, hit_blocks, hit_tokens, duplicates, shared, broken_chains; policy,
+/// by which the pool evicts; stops (by reason) and removals (by cause), which are objects of
+/// counts; lifetime, idle_before_eviction and reuse_gap, which are
 /// objects with counts (a list, by bucket) and sum; ghosts (null: none), with sampled_share,
 /// references and rates (a list of policy, pools and block_hit_rate). "" when there is no memory
 /// for the text.

@@ -28,9 +28,12 @@ namespace kvarena {
 /// What is done when two sequences compute the same block at the same time.
 enum class DuplicateRule : std::uint8_t {
   duplicate,  ///< each computes and keeps its own block; only the first is registered
-  share,      ///< each computes its own; at publish, the second gives its own up for the first,
-              ///< unless a ticket is open: work on another stream may read its own
-  wait,       ///< create_sequence refuses: failed_precondition (content), until it is published
+  share,      ///< each computes its own; at publish, the second gives its own up for the first.
+              ///< While a ticket is open it keeps those that it publishes then, for good: work on
+              ///< another stream may read them
+  wait,       ///< create_sequence and adopt refuse: failed_precondition (content), until the first
+              ///< is published. They know of it once its tokens are told: with the append that
+              ///< computes them. Before that, and without told tokens, both compute
 };
 
 /// Why a match covers no more tokens.
@@ -88,6 +91,9 @@ struct PrefixOptions {
   /// say what other sizes and policies would find (PrefixUse). Each query is then hashed to its
   /// end.
   std::int64_t ghost_blocks = 0;
+  /// Whether a sequence may begin with the first tokens of a cached block whose other tokens
+  /// differ. It then holds that block until its first append copies it (AppendResult::copies).
+  bool share_parts = false;
   PrefixEventSink events{};  ///< told what is stored and removed; outlives the tables
 };
 
@@ -100,8 +106,8 @@ struct PrefixQuery {
 
 /// The longest published prefix of some tokens.
 struct PrefixMatch {
-  std::int64_t tokens = 0;                          ///< covered: blocks * block_size
-  std::int64_t blocks = 0;                          ///< covered
+  std::int64_t tokens = 0;                          ///< covered: blocks * block_size + part_tokens
+  std::int64_t blocks = 0;                          ///< covered to their ends
   PrefixStop stop = PrefixStop::less_than_a_block;  ///< why not more
   PrefixRemoval removal = PrefixRemoval::evicted;   ///< stop evicted: the cause
   std::uint64_t removal_serial = 0;                 ///< stop evicted: of PrefixStats::removals
@@ -109,6 +115,11 @@ struct PrefixMatch {
   /// Tokens whose blocks are published in the group that keeps all tokens; more than `tokens` only
   /// when `stop` is other_group. A state that is kept there would be found next time.
   std::int64_t registered_tokens = 0;
+  /// Tokens covered behind these blocks, by a part of one more: only with share_parts, less than
+  /// block_size, and one token is left to compute. Of the newest blocks that follow the last one
+  /// covered, a bounded number is looked at. A sequence gets no part when the pool lacks the block
+  /// more that it takes until the part is copied.
+  std::int64_t part_tokens = 0;
 };
 
 /// Figures of a prefix cache. Counters count since create.
@@ -121,7 +132,7 @@ struct PrefixStats {
   std::uint64_t query_tokens = 0;   ///< tokens of these
   std::uint64_t hits = 0;           ///< queries of which at least a block was covered
   std::uint64_t hit_blocks = 0;     ///< blocks covered
-  std::uint64_t hit_tokens = 0;     ///< tokens covered
+  std::uint64_t hit_tokens = 0;     ///< tokens covered, parts of blocks included
   std::uint64_t duplicates = 0;     ///< blocks computed while an equal one was registered
   std::uint64_t shared = 0;         ///< of these, those given up for the registered one
   std::uint64_t broken_chains = 0;  ///< sequences that stopped to register blocks: a block of

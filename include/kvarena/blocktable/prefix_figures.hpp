@@ -48,7 +48,8 @@ inline constexpr std::array<std::int64_t, 4> kGhostHalves{1, 2, 4, 8};
 
 /// Figures of the use of a prefix cache since create.
 struct PrefixUse {
-  PrefixHistogram lifetime;   ///< of published blocks (of large pools each 16th), until they go
+  PrefixHistogram lifetime;   ///< of published blocks, until they go; in pools of more than 1,024
+                              ///< blocks of each 16th block
   PrefixHistogram idle;       ///< of an evicted block, since it was registered or last found
   PrefixHistogram reuse_gap;  ///< of a block that is found, since it was registered or last found
   /// With PrefixOptions::ghost_blocks: hits of a million block references, by policy and size, of a
@@ -56,6 +57,7 @@ struct PrefixUse {
   std::array<std::array<std::int64_t, kGhostHalves.size()>, kGhostPolicies.size()> ghost_hits_ppm{};
   std::int64_t ghost_sampled_ppm = 0;  ///< of a million block ids, those that the ghosts see
   std::uint64_t ghost_references = 0;  ///< block references observed; 0 without ghosts
+  std::int64_t eviction = 0;           ///< EvictionPolicy of the pool
 };
 
 }  // namespace kvarena

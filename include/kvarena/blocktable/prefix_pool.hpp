@@ -70,8 +70,8 @@ struct PrefixAdoption {
 class KVARENA_EXPORT PrefixPool {
  public:
   /// Allocates all tables. Returns invalid_argument with the option, its value and its range;
-  /// unsupported (num_groups) for a manager with groups, (duplicates) for share, (max_accounts) for
-  /// accounts; io_error when no key can be drawn; or exhausted (host_memory).
+  /// unsupported (num_groups) for a manager with groups, (duplicates) for share, (max_accounts,
+  /// share_parts) for accounts; io_error when no key can be drawn; or exhausted (host_memory).
   static Result<PrefixPool> create(BlockManager& manager, const PrefixPoolOptions& options);
   /// Returns the host memory for a pool of `num_blocks` blocks with valid `options`, an upper
   /// bound.

@@ -55,7 +55,7 @@ pub struct Ghost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefixUse {
-    /// Of blocks that could be found, until they go. Of a pool of more than 65,536 blocks each 16th is
+    /// Of blocks that could be found, until they go. Of a pool of more than 1,024 blocks each 16th is
     /// counted.
     pub lifetime: PrefixHistogram,
     /// Of an evicted block, since it was last registered or found.

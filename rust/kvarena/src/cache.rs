@@ -108,6 +108,9 @@ options! {
         prefix_key_high: u64,
         /// Salts that may have an account at a time, 0 .. 2^20; not 0: each block costs 12 bytes more.
         prefix_accounts: i32,
+        /// A sequence may begin with the first tokens of a cached block whose other tokens differ; its
+        /// first append copies them.
+        prefix_share_parts: bool,
         /// Ids of the largest ghost cache, 4 .. 2^24; 0: no ghosts.
         prefix_ghost_blocks: i32,
     }

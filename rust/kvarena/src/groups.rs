@@ -2,6 +2,7 @@
 
 use crate::cache::{Cache, Shape};
 use crate::convert::list_of;
+use crate::prefix::Prompt;
 use crate::sequence::SequenceOptions;
 use crate::slices::{check_length, check_scales, Element, Parts, Scales};
 use crate::states::StatePlane;
@@ -224,6 +225,19 @@ impl Cache {
         parts: &[GroupBlocks],
         options: &SequenceOptions,
     ) -> Result<Sequence> {
+        self.create_sequence_from_with(length_tokens, parts, &Prompt::default(), options)
+    }
+
+    /// Does what [`create_sequence_from`](Self::create_sequence_from) does, for the salt and the extra
+    /// keys of a prompt without tokens. With a prefix cache, blocks that belong to another salt or to
+    /// other extra keys are refused.
+    pub fn create_sequence_from_with(
+        &mut self,
+        length_tokens: i64,
+        parts: &[GroupBlocks],
+        prompt: &Prompt<'_>,
+        options: &SequenceOptions,
+    ) -> Result<Sequence> {
         for part in parts {
             check_length(part.generations.len(), part.blocks.len())?;
         }
@@ -234,7 +248,7 @@ impl Cache {
             num_blocks: part.blocks.len() as u64,
             ..Default::default()
         };
-        let (raw, options): (Vec<_>, _) = (parts.iter().map(raw).collect(), options.raw());
+        let (raw, options): (Vec<_>, _) = (parts.iter().map(raw).collect(), prompt.raw(options));
         let (first, count, mut id) = (raw.as_ptr(), raw.len(), 0);
         self.check(unsafe {
             sys::kvarena_sequence_create_from(

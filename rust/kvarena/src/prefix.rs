@@ -50,7 +50,7 @@ answer! {
     Prefix from kvarena_prefix {
         /// Covered.
         tokens: i64,
-        /// Covered.
+        /// Covered to their ends.
         blocks: i64,
         /// Why not more.
         stop: PrefixStop,
@@ -62,6 +62,8 @@ answer! {
         pending_block: i32,
         /// Covered in the group of layers that keeps all tokens.
         registered_tokens: i64,
+        /// Of `tokens`, those of a part of one more block, with `prefix_share_parts`.
+        part_tokens: i64,
     }
 }
 

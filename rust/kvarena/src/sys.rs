@@ -9,7 +9,7 @@ use std::mem;
 use std::os::raw::{c_char, c_void};
 
 /// The number of the interface that this file mirrors.
-pub const KVARENA_ABI: u32 = 2;
+pub const KVARENA_ABI: u32 = 3;
 /// CUDA's legacy default stream, as an integer.
 pub const KVARENA_STREAM_LEGACY: usize = 0x1;
 /// CUDA's default stream of the calling thread, as an integer.
@@ -652,6 +652,8 @@ sized_structs! {
         prefix_ghost_blocks: i32,
         prefix_events: kvarena_prefix_event_function,
         prefix_events_user: *mut c_void,
+        prefix_share_parts: i32,
+        prefix_reserved: i32,
     }
     struct kvarena_footprint {
         struct_size: u64,
@@ -697,6 +699,7 @@ sized_structs! {
         removal: i32,
         reserved: i32,
         registered_tokens: i64,
+        part_tokens: i64,
     }
     struct kvarena_prefix_stats {
         struct_size: u64,

@@ -3,7 +3,8 @@
 
 use kvarena::{
     Attached, Cache, CacheOptions, Demand, Device, Dtype, Error, GroupKind, GroupLayer,
-    HostOptions, LayerGroup, PlaneKind, Sequence, SequenceOptions, WriteCrossArgs, WriteIndexArgs,
+    HostOptions, LayerGroup, PlaneKind, Prompt, Sequence, SequenceOptions, WriteCrossArgs,
+    WriteIndexArgs,
 };
 
 const HEADS: usize = 2;
@@ -122,6 +123,9 @@ fn each_layer_sees_the_tokens_of_its_group() {
         let generation = |b: &i32| cache.block(*b).unwrap().generation;
         part.generations = part.blocks.iter().map(generation).collect();
     }
+    let prompt = Prompt { salt: 7, ..Default::default() }; // without a prefix cache no salt matters
+    let other = cache.create_sequence_from_with(101, &blocks, &prompt, &options).unwrap();
+    cache.destroy(&[other], None).unwrap();
     let twin = cache.create_sequence_from(101, &blocks, &options).unwrap();
     cache.destroy(&[id], None).unwrap();
     check(append(&mut cache, twin, 101, 3, false), 103);

@@ -136,6 +136,24 @@ fn an_aborted_step_publishes_nothing() {
 }
 
 #[test]
+fn a_sequence_begins_with_a_part_of_a_block() {
+    let parts = CacheOptions { prefix_cache: true, prefix_share_parts: true, ..options(16) };
+    let mut cache = Cache::create(&host(), &parts).unwrap();
+    assert!(cache.options().unwrap().prefix_share_parts);
+    let list = tokens(40);
+    let first = begin(&mut cache, &Prompt { tokens: &list, ..Default::default() });
+    compute(&mut cache, first, &list);
+    let mut branch = list.clone();
+    branch[20..].fill(7);
+    let prompt = Prompt { tokens: &branch, ..Default::default() };
+    let second = begin(&mut cache, &prompt);
+    let found = cache.prefix_of(second).unwrap();
+    assert_eq!((found.tokens, found.blocks, found.part_tokens), (20, 1, 4));
+    compute(&mut cache, second, &branch);
+    assert_eq!(cache.match_prefix(&prompt).unwrap().blocks, 2);
+}
+
+#[test]
 fn without_a_prefix_cache_nothing_is_found() {
     let mut cache = common::cache(8);
     let list = tokens(40);

@@ -54,6 +54,10 @@ constexpr Figure kFigures[] = {
     {"kvarena_prefix_hit_tokens_total", "Tokens found.", member_of<&PrefixStats::hit_tokens>},
     {"kvarena_prefix_duplicate_blocks_total", "Blocks computed while an equal one was registered.",
      member_of<&PrefixStats::duplicates>},
+    {"kvarena_prefix_shared_blocks_total", "Of these, those given up for the registered one.",
+     member_of<&PrefixStats::shared>},
+    {"kvarena_prefix_broken_chains_total", "Sequences that stopped to register blocks.",
+     member_of<&PrefixStats::broken_chains>},
 };
 
 /// How a size of a ghost is called: in pools.

@@ -248,6 +248,102 @@ TEST_F(GroupPrefixTest, OthersBlocksAreNeverWritten) {
   EXPECT_EQ(match(counted(30)).tokens, 24);
 }
 
+/// The blocks of a sequence's first tokens, as create_sequence_from takes them.
+struct Given {
+  Given(const BlockManager& manager, const BlockTables& tables, SequenceId id, std::int64_t count,
+        std::size_t num_groups)
+      : ids(num_groups), generations(num_groups) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      std::int64_t first = 0;
+      const auto group = static_cast<std::int32_t>(g);
+      while (tables.lookup(id, first, group).value() == kNoBlock) ++first;
+      for (std::int64_t i = first; i < count; ++i) {
+        ids[g].push_back(tables.lookup(id, i, group).value());
+        generations[g].push_back(manager.generation(ids[g].back()));
+      }
+      blocks.push_back({first, ids[g], generations[g]});
+    }
+  }
+  std::vector<std::vector<BlockId>> ids;
+  std::vector<std::vector<Generation>> generations;
+  std::vector<GroupBlocks> blocks;
+};
+
+constexpr std::uint64_t kTenantA = 7;
+constexpr std::uint64_t kTenantB = 8;
+
+TEST_F(GroupPrefixTest, ATenantCannotBeginWithBlocksOfAnother) {
+  ASSERT_OK(make({kFull, kWindow}));
+  const SequenceId a = tables_->create_sequence({.salt = kTenantA}).value();
+  grow(a, counted(20));
+  const Given its(*manager_, *tables_, a, 5, 2);
+  const std::int64_t held = manager_->stats().referenced;
+  const PrefixStats before = tables_->prefix_stats();
+  const auto refused = tables_->create_sequence_from(20, its.blocks, {.salt = kTenantB});
+  EXPECT_FAILS(refused, invalid_argument, none);
+  EXPECT_EQ(refused.status().option, Option::salt);
+  EXPECT_EQ(refused.status().subject, kTenantB);
+  EXPECT_EQ(refused.status().required, kTenantA);
+  EXPECT_EQ(tables_->stats().sequences, 1);
+  EXPECT_EQ(manager_->stats().referenced, held);
+  EXPECT_EQ(tables_->prefix_stats().registered, before.registered);
+  EXPECT_EQ(tables_->match({.tokens = counted(30), .salt = kTenantA})->tokens, 20);
+  EXPECT_EQ(tables_->match({.tokens = counted(30), .salt = kTenantB})->tokens, 0);
+  EXPECT_OK(tables_->create_sequence_from(20, its.blocks, {.salt = kTenantA}));
+}
+
+TEST_F(GroupPrefixTest, AWindowOfAnotherTenantIsRefusedToo) {
+  ASSERT_OK(make({kFull, kWindow}));
+  const SequenceId a = tables_->create_sequence({.salt = kTenantA}).value();
+  grow(a, counted(20));
+  const SequenceId b = tables_->create_sequence({.salt = kTenantB}).value();
+  grow(b, counted(20));
+  const Given of_a(*manager_, *tables_, a, 5, 2);
+  const Given of_b(*manager_, *tables_, b, 5, 2);
+  const std::vector<GroupBlocks> mixed{of_b.blocks[0], of_a.blocks[1]};
+  const auto refused = tables_->create_sequence_from(20, mixed, {.salt = kTenantB});
+  EXPECT_FAILS(refused, invalid_argument, none);
+  EXPECT_EQ(refused.status().option, Option::salt);
+  EXPECT_OK(tables_->create_sequence_from(20, of_b.blocks, {.salt = kTenantB}));
+}
+
+TEST_F(GroupPrefixTest, BlocksOfOtherExtraKeysAreRefused) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true, .max_extra_keys = 3}));
+  const std::vector<ExtraKey> keys{{1, 0}, {2, 9}, {3, 19}};
+  const SequenceId a = tables_->create_sequence({.extra_keys = keys}).value();
+  grow(a, counted(20));
+  const Given its(*manager_, *tables_, a, 5, 2);
+  const auto option_of = [&](const std::vector<ExtraKey>& given) {
+    return tables_->create_sequence_from(20, its.blocks, {.extra_keys = given}).status().option;
+  };
+  EXPECT_EQ(option_of({}), Option::extra_keys);
+  EXPECT_EQ(option_of({{1, 0}, {2, 9}}), Option::extra_keys);
+  EXPECT_EQ(option_of({{1, 0}, {4, 9}, {3, 19}}), Option::extra_keys);
+  EXPECT_EQ(option_of({{1, 0}, {2, 10}, {3, 19}}), Option::first_token);
+  EXPECT_OK(tables_->create_sequence_from(20, its.blocks, {.extra_keys = keys}));
+  // A key behind the end says nothing of these tokens.
+  const std::span<const ExtraKey> two = std::span(keys).first(2);
+  EXPECT_OK(tables_->create_sequence_from(19, its.blocks, {.extra_keys = two}));
+}
+
+TEST_F(GroupPrefixTest, ABlockThatGotASaltMeanwhileIsNotRegisteredUnderAnother) {
+  ASSERT_OK(make({kFull, kWindow}));
+  const SequenceId a = tables_->create_sequence({.salt = kTenantA}).value();
+  const AppendDemand demand{.sequence = a, .num_tokens = 20};
+  ASSERT_OK(tables_->append(std::span(&demand, 1)));
+  tables_->settle_append();
+  const Given its(*manager_, *tables_, a, 5, 2);
+  const SequenceId b = tables_->create_sequence_from(20, its.blocks, {.salt = kTenantB}).value();
+  ASSERT_OK(tables_->register_tokens(a, counted(20)));
+  ASSERT_OK(tables_->publish(a));
+  ASSERT_OK(tables_->register_tokens(b, counted(20)));
+  ASSERT_OK(tables_->publish(b));
+  EXPECT_EQ(tables_->info(b)->registered_blocks, 0);
+  EXPECT_EQ(tables_->prefix_stats().broken_chains, 1u);
+  EXPECT_EQ(tables_->match({.tokens = counted(30), .salt = kTenantA})->tokens, 20);
+  EXPECT_EQ(tables_->match({.tokens = counted(30), .salt = kTenantB})->tokens, 0);
+}
+
 TEST_F(GroupPrefixTest, WhatItCannotHaveIsRefusedByName) {
   const auto refused = [this](const std::vector<TableGroup>& groups, PrefixOptions prefix) {
     prefix.is_on = true;
@@ -264,6 +360,7 @@ TEST_F(GroupPrefixTest, WhatItCannotHaveIsRefusedByName) {
   EXPECT_EQ(refused({kFull, kWindow}, {.duplicates = DuplicateRule::share}), Option::duplicates);
   EXPECT_EQ(refused({kFull, kWindow}, {.max_accounts = 1}), Option::max_accounts);
   EXPECT_EQ(refused({kFull, kWindow}, {.ghost_blocks = 64}), Option::ghost_blocks);
+  EXPECT_EQ(refused({kFull, kWindow}, {.share_parts = true}), Option::share_parts);
   EXPECT_OK(make({kFull, kWindow, kState}, {.is_on = true, .duplicates = DuplicateRule::wait}));
 }
 

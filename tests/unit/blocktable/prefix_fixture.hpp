@@ -24,6 +24,7 @@ class PrefixTest : public BlockTablesTest {
     DuplicateRule duplicates = DuplicateRule::duplicate;
     std::int32_t max_extra_keys = 2;
     bool can_undo = false;
+    bool shares_parts = false;
   };
 
   void create_cache(const Sizes& sizes) {
@@ -34,7 +35,8 @@ class PrefixTest : public BlockTablesTest {
             .prefix_cache = {.is_on = true,
                              .hash_key = {7, 11},
                              .max_extra_keys = sizes.max_extra_keys,
-                             .duplicates = sizes.duplicates}});
+                             .duplicates = sizes.duplicates,
+                             .share_parts = sizes.shares_parts}});
   }
 
   /// `count` tokens that begin with `first`.

@@ -1,5 +1,6 @@
 // What is matched, what is not, and the reasons.
 
+#include "blocktable/prefix_history.hpp"
 #include "unit/blocktable/prefix_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -228,14 +229,28 @@ TEST_F(PrefixMatchTest, WrongOptionsAreRefused) {
   EXPECT_OK(BlockTables::create(manager, options).status()) << "a key is drawn";
 }
 
+/// What a prefix cache takes of its own, without its sequences.
+std::int64_t bytes_of_blocks(std::int64_t num_blocks) {
+  const auto more = [num_blocks](std::int32_t max_sequences) {
+    const BlockTablesOptions off{.max_sequences = max_sequences};
+    BlockTablesOptions on = off;
+    on.prefix_cache.is_on = true;
+    return BlockTables::host_bytes(num_blocks, on) - BlockTables::host_bytes(num_blocks, off);
+  };
+  return more(16) - 16 * (more(17) - more(16));
+}
+
 TEST_F(PrefixMatchTest, MemoryIsAtMost64BytesABlockAndTheTokens) {
-  constexpr std::int64_t kBlocks = std::int64_t{1} << 20;
-  const BlockTablesOptions off{.max_sequences = 16};
-  BlockTablesOptions on = off;
-  on.prefix_cache.is_on = true;
-  const std::int64_t more =
-      BlockTables::host_bytes(kBlocks, on) - BlockTables::host_bytes(kBlocks, off);
-  EXPECT_LE(more, kBlocks * (64 + 16 * 4) + 16 * 1024);
+  // The hashes of the blocks that are being added, and a note that stands for none in each history.
+  constexpr std::int64_t kOfNoBlock =
+      BlockTables::kPageEntries * sizeof(Hash128) + 2 * sizeof(PrefixHistory::Note);
+  for (const std::int64_t num_blocks :
+       {16, 1'000, 1'024, 1'025, 1'040, 10'000, 65'536, 65'552, 1 << 20}) {
+    // Small pools have reasons of 64 removals and registrations, however few their blocks.
+    const std::int64_t reasons = num_blocks <= 1'024 ? 2 * PrefixHistory::bytes(64) : 0;
+    EXPECT_LE(bytes_of_blocks(num_blocks), num_blocks * (64 + 16 * 4) + reasons + kOfNoBlock)
+        << num_blocks;
+  }
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ TEST_F(PrefixPoolRefusalTest, OptionsOfTablesAlone) {
   };
   EXPECT_REFUSES(made({.duplicates = DuplicateRule::share}), unsupported, duplicates);
   EXPECT_REFUSES(made({.max_accounts = 3}), unsupported, max_accounts);
+  EXPECT_REFUSES(made({.share_parts = true}), unsupported, share_parts);
   EXPECT_REFUSES(made({.max_extra_keys = 32}), invalid_argument, max_extra_keys);
   EXPECT_REFUSES(made({.history_entries = -1}), invalid_argument, history_entries);
   EXPECT_REFUSES(made({.ghost_blocks = 1}), invalid_argument, ghost_blocks);

@@ -128,8 +128,8 @@ TEST_F(SaltLimitsTest, ACapLeavesTheFloorWhatWorkStillReads) {
   const SequenceId running = computed(tokens(5, 100), 1);
   EXPECT_EQ(figures(1).kept, 2) << "nothing could be taken";
   EXPECT_OK(manager().retire(ticket));
-  cache(tokens(24, 300), 2);  // five blocks are free
-  cache(tokens(17, 400), 3);
+  cache(tokens(16, 300), 2);  // four blocks are left
+  cache(tokens(13, 400), 3);
   EXPECT_EQ(cached(tokens(9), 1), 2) << "still not for others";
   EXPECT_OK(tables().destroy(running));
   cache(tokens(5, 200), 1);

@@ -65,9 +65,11 @@ class ScrubCache {
 
   /// Aborts when any of it cannot be made.
   ScrubCache(const ScrubShape& shape, Scrub scrub, std::int64_t num_blocks = 8,
-             std::int32_t max_sequences = 8)
+             std::int32_t max_sequences = 8, bool has_prefix_cache = false)
       : device(make_device(shape.kind)),
-        cache(KvCache::create(*device, options(shape, scrub, num_blocks, max_sequences)).value()),
+        cache(KvCache::create(*device,
+                              options(shape, scrub, num_blocks, max_sequences, has_prefix_cache))
+                  .value()),
         key_(DeviceBuffer::create(*device, kInputFloats * sizeof(float)).value()),
         value_(DeviceBuffer::create(*device, kInputFloats * sizeof(float)).value()) {
     static_cast<void>(device->fill(cache.arena().base(), 0xFF, pool_bytes(), cache.stream()));
@@ -75,7 +77,7 @@ class ScrubCache {
   }
 
   static KvCacheOptions options(const ScrubShape& shape, Scrub scrub, std::int64_t num_blocks,
-                                std::int32_t max_sequences) {
+                                std::int32_t max_sequences, bool has_prefix_cache = false) {
     return {.layout = {.num_layers = kLayers,
                        .num_kv_heads = kHeads,
                        .head_dim_k = shape.head_dim_k,
@@ -88,7 +90,8 @@ class ScrubCache {
             .num_q_heads = kHeads,
             .max_sequences = max_sequences,
             .max_step_tokens = kMaxTokens,
-            .num_threads = 1};
+            .num_threads = 1,
+            .prefix_cache = {.is_on = has_prefix_cache, .hash_key = {1, 2}, .share_parts = true}};
   }
 
   std::int64_t block_size() const { return cache.arena().layout().block_size(); }

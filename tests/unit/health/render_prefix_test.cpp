@@ -23,6 +23,9 @@ TEST(PrefixStats, JsonHasEveryFigure) {
   EXPECT_EQ(json["published_blocks"], 28);
   EXPECT_EQ(json["query_tokens"], 900);
   EXPECT_EQ(json["hit_tokens"], 320);
+  EXPECT_EQ(json["shared"], 5);
+  EXPECT_EQ(json["broken_chains"], 2);
+  EXPECT_EQ(json["policy"], "lfu");
   EXPECT_EQ(json["stops"]["evicted"], 4);
   EXPECT_EQ(json["stops"].size(), kNumPrefixStops);
   EXPECT_EQ(json["removals"]["over_cap"], 3);
@@ -47,6 +50,9 @@ TEST(PrefixStats, MetricsHaveEveryFigure) {
            "# TYPE kvarena_prefix_hit_tokens_total counter",
            "kvarena_prefix_hit_tokens_total{pool=\"default\"} 320",
            "kvarena_prefix_published_blocks{pool=\"default\"} 28",
+           "kvarena_prefix_duplicate_blocks_total{pool=\"default\"} 6",
+           "kvarena_prefix_shared_blocks_total{pool=\"default\"} 5",
+           "kvarena_prefix_broken_chains_total{pool=\"default\"} 2",
            "kvarena_prefix_stops_total{pool=\"default\",reason=\"evicted\"} 4",
            "kvarena_prefix_removals_total{pool=\"default\",cause=\"over_cap\"} 3",
            "# TYPE kvarena_prefix_reuse_gap_registrations histogram",

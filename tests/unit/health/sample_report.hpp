@@ -97,7 +97,12 @@ inline HealthReport report_with_prefix() {
   snapshot.prefix.queries = 9;
   snapshot.prefix.query_tokens = 900;
   snapshot.prefix.hit_tokens = 320;
+  snapshot.prefix.duplicates = 6;
+  snapshot.prefix.shared = 5;
+  snapshot.prefix.broken_chains = 2;
+  snapshot.prefix.stops[static_cast<std::size_t>(PrefixStop::capped)] = 3;
   snapshot.prefix.stops[static_cast<std::size_t>(PrefixStop::evicted)] = 4;
+  snapshot.prefix.stops[static_cast<std::size_t>(PrefixStop::never_seen)] = 1'500;
   snapshot.prefix.removals_by[static_cast<std::size_t>(PrefixRemoval::over_cap)] = 3;
   snapshot.prefix_use.reuse_gap.add(1, 2);
   snapshot.prefix_use.reuse_gap.add(50, 5);
@@ -105,6 +110,7 @@ inline HealthReport report_with_prefix() {
   snapshot.prefix_use.ghost_sampled_ppm = 125'000;
   snapshot.prefix_use.ghost_references = 77;
   snapshot.prefix_use.ghost_hits_ppm[3][0] = 250'000;
+  snapshot.prefix_use.eviction = static_cast<std::int64_t>(EvictionPolicy::lfu);
   return report;
 }
 

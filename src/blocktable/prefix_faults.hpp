@@ -1,0 +1,22 @@
+#pragma once
+
+/// @file
+/// For tests alone: a fault that the prefix caches made from now on have. Tests that judge by
+/// effects must see it.
+
+#include <cstdint>
+
+namespace kvarena {
+
+/// What is wrong.
+enum class PrefixFault : std::uint8_t {
+  none,
+  publishes_at_registration,  ///< a block is found before anything has written it
+  drops_salts,                ///< all tenants are one
+};
+
+/// Not safe while another thread makes tables.
+void set_prefix_fault(PrefixFault fault) noexcept;
+PrefixFault prefix_fault() noexcept;
+
+}  // namespace kvarena

@@ -1,0 +1,99 @@
+// Tenants. Blocks that an engine hands over by their ids: a sequence cannot begin with those of
+// another tenant, or of other extra keys. And what a tenant's account keeps and gives up.
+
+#include "blocktable/prefix_cache.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+
+std::uint64_t PrefixCache::salt_of(BlockId id) const noexcept {
+  while (!index_.is_first(id)) id = index_.parent_of(id).block();
+  return index_.block(id).origin;
+}
+
+BlockId PrefixCache::node_of(BlockId id, Generation generation, bool is_companion) const noexcept {
+  if (id.value < 0 || id.value >= index_.num_blocks()) return kNoBlock;
+  if (is_companion) return companions_->node_of(id, generation);
+  const PrefixBlock& block = index_.block(id);
+  return block.is_registered() && block.generation == generation ? id : kNoBlock;
+}
+
+/// Compares the extra keys of a registered block with those of a sequence that begin in its block
+/// `number`, before the sequence's end.
+Status PrefixCache::check_keys_of(BlockId id, std::int64_t number, std::int64_t length,
+                                  std::span<const ExtraKey> keys) const noexcept {
+  const std::int64_t begin = number * static_cast<std::int64_t>(block_size_);
+  const std::int64_t end = std::min(length, begin + static_cast<std::int64_t>(block_size_));
+  const auto first = std::ranges::lower_bound(keys, begin, {}, &ExtraKey::first_token);
+  const auto last = std::ranges::lower_bound(first, keys.end(), end, {}, &ExtraKey::first_token);
+  const std::span<const ExtraKey> its(first, last);
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < index_.block(id).num_keys(); ++i) {
+    if (begin + index_.key_of(id, i).first_token < end) ++count;
+  }
+  if (std::ssize(its) != count) {
+    return invalid_option(Option::extra_keys, std::ssize(its), count, count);
+  }
+  for (std::size_t i = 0; i < its.size(); ++i) {
+    const ExtraKey known = index_.key_of(id, i);
+    if (its[i].key != known.key) {
+      const auto expected = static_cast<std::int64_t>(known.key);
+      return invalid_option(Option::extra_keys, static_cast<std::int64_t>(its[i].key), expected,
+                            expected);
+    }
+    if (its[i].first_token - begin != known.first_token) {
+      return invalid_option(Option::first_token, its[i].first_token, begin + known.first_token,
+                            begin + known.first_token);
+    }
+  }
+  return {};
+}
+
+/// The salt comes before the keys: they are found in one walk to the first block.
+Status PrefixCache::check_tenant(BlockId node, std::int64_t number, BlockId agreed,
+                                 std::int64_t length,
+                                 const SequenceOptions& options) const noexcept {
+  Status keys;
+  for (BlockId id = node; id != agreed; id = index_.parent_of(id).block(), --number) {
+    if (keys) keys = check_keys_of(id, number, length, options.extra_keys);
+    if (!index_.is_first(id)) continue;
+    const std::uint64_t salt = index_.block(id).origin;
+    if (salt == options.salt) break;
+    return invalid_option(Option::salt, static_cast<std::int64_t>(options.salt),
+                          static_cast<std::int64_t>(salt), static_cast<std::int64_t>(salt));
+  }
+  return keys;
+}
+
+/// The number of blocks in use that are looked at is bounded; the next block of the salt looks at
+/// others.
+void PrefixCache::keep_cap(std::int32_t account) noexcept {
+  SaltAccounts::PassedOver passed;
+  std::int64_t left = SaltLimits::kPassedOver;
+  while (accounts_.is_full(account)) {
+    const BlockId oldest = accounts_.take_oldest(account, passed, left);
+    if (oldest == kNoBlock) return;
+    remove(oldest, PrefixRemoval::over_cap);
+    left -= passed.idle + passed.kept;  // blocks behind it may have gone with it
+    passed = {};
+  }
+}
+
+void PrefixCache::give_up(const Owner& owner) noexcept {
+  const PrefixChain& c = chains_[owner.slot];
+  const std::int32_t account = account_of(owner.slot);
+  if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
+  PrefixLink at = c.last;
+  for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
+    const BlockId id = at.block();
+    at = index_.parent_of(id);
+    const PrefixBlock& block = index_.block(id);
+    if (!accounts_.has(id, account) || !block.is_published()) continue;
+    const std::span<const Generation> generation(&block.generation, 1);
+    if (manager_->count_published(std::span(&id, 1), generation) == 0) continue;
+    accounts_.give_up(id, block.generation, account, i);
+  }
+}
+
+}  // namespace kvarena
