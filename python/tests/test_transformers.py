@@ -36,6 +36,7 @@ WINDOWED = {
         head_dim=64,
         sliding_window=40,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        query_pre_attn_scalar=16,  # else attention is nearly even, and its scale does not matter
         **c,
     ),
     # The chunk ends within the new tokens.
@@ -321,7 +322,11 @@ def test_a_planted_fault_is_noticed_where_windows_give_up(family, way, fault, mo
         return attend(self, layer, q, k, v, mask, **how)
 
     monkeypatch.setattr(ours.Cache, "attend", faulty)
-    (tokens, _), expected = with_retention(family, way), stock_of_windows(family, way)
+    expected = stock_of_windows(family, way)
+    try:
+        tokens, _ = with_retention(family, way)
+    except kvarena.FailedPrecondition:
+        return  # other drafts are refused, and a chunk that has ended is gone
     assert tokens.shape != expected.shape or not torch.equal(tokens, expected)
 
 
