@@ -23,7 +23,7 @@ using test::Prompt;
 /// The second block of a trace is only partly the prompt's, so prompts share 512 tokens.
 const std::vector<Prompt> kPrompts{
     {520, 20, {1, 2}}, {530, 3, {1, 3}}, {100, 9, {4}},
-    {520, 20, {1, 2}}, {200, 5, {5}}, {100, 30, {4}},
+    {520, 20, {1, 2}}, {200, 5, {5}},    {100, 30, {4}},
 };
 
 class GroupPrefix : public testing::TestWithParam<GroupModelKind> {
