@@ -60,12 +60,12 @@ void expect_as_planned(const Device& device, const MemoryPlan& plan, const PlanO
 
 /// A preset with one layer of 12 only, so that its weights fit any GPU, and with this much for
 /// them.
-ModelSpec one_in_twelve(std::string_view name, std::int64_t weights_bytes) {
+ModelSpec one_in_six(std::string_view name, std::int64_t weights_bytes) {
   ModelSpec model = *find_model_preset(name);
   model.name += ", few layers";
   model.shape.num_layers = 0;
   for (CacheGroup& group : model.groups) {
-    group.num_layers = (group.num_layers + 11) / 12;
+    group.num_layers = (group.num_layers + 5) / 6;
     group.layers.clear();
     for (std::int32_t i = 0; i < group.num_layers; ++i) {
       group.layers.push_back({.layer = model.shape.num_layers++});
@@ -174,7 +174,7 @@ TEST(PlanAllocation, APoolOfSeveralGroupsHasThePlansPages) {
 /// Models of one kind of layers; and of windows, and of states, with few layers.
 ModelSpec tested_model(std::string_view name) {
   const bool is_large = name == "Gemma-3-27B" || name == "Qwen3-Next-80B-A3B";
-  return is_large ? one_in_twelve(name, std::int64_t{3} << 30) : *find_model_preset(name);
+  return is_large ? one_in_six(name, std::int64_t{3} << 30) : *find_model_preset(name);
 }
 
 TEST(PlanAllocation, OfFewLayersOfSeveralKinds) {
