@@ -21,14 +21,19 @@ TIE = 2.0**-6  # of the largest logit
 BF16_RANGE = 0.02  # initializer_range of both architectures where none is given
 LARGER = 1.1  # kvarena's mean error of logits may be so many times stock's
 BLOCKS = 1024
+SEEN, DISTINCT = 60, 40  # of the last tokens of a row so many are different
+NOISE = 0.001  # of an assistant's weights
 
 
 class Case:
-    """A call of generate(): its prompts, padded on the left, and its options."""
+    """A call of generate(): its prompts, padded on the left, and its options. With `second` another
+    call follows, whose prompt goes on by so many tokens; with `assisted` a model like it drafts."""
 
-    def __init__(self, name, lengths, new_tokens, in_bf16=True, repeats=False, **how):
+    def __init__(self, name, lengths, new_tokens, in_bf16=True, **how):
         self.name, self.lengths, self.new_tokens = name, lengths, new_tokens
-        self.in_bf16, self.repeats, self.how = in_bf16, repeats, {"do_sample": False, **how}
+        self.repeats, self.second = how.pop("repeats", False), how.pop("second", 0)
+        self.assisted, self.assistant = how.pop("assisted", False), None
+        self.in_bf16, self.how = in_bf16, {"do_sample": False, **how}
 
     def inputs(self, config, device):
         ids = torch.zeros(len(self.lengths), max(self.lengths), dtype=torch.long)
@@ -39,29 +44,55 @@ class Case:
         return ids.to(device), (ids != 0).long().to(device)
 
     @torch.no_grad()
+    def options(self, model):
+        """What generate() gets beside the prompts. An assistant has the weights with a little noise, so
+        that some of its tokens are accepted and some are not."""
+        if not self.assisted:
+            return self.how
+        if self.assistant is None:
+            self.assistant = copy.deepcopy(model)
+            self.assistant.set_attn_implementation("sdpa")
+            torch.manual_seed(2)
+            for weights in self.assistant.parameters():
+                weights.add_(torch.randn_like(weights) * NOISE)
+        return {**self.how, "assistant_model": self.assistant}
+
+    @torch.no_grad()
     def tokens(self, model, cache):
-        """The new tokens, one row for each prompt."""
+        """The new tokens, one row for each prompt; with a second call also what it was given."""
         ids, mask = self.inputs(model.config, model.device)
+        how = self.options(model)
         torch.manual_seed(4)
-        out = model.generate(
-            ids,
-            attention_mask=mask,
-            past_key_values=cache,
-            max_new_tokens=self.new_tokens,
-            use_cache=True,
-            **self.how,
-        )
+
+        def go_on(prompt, mask):
+            return model.generate(
+                prompt,
+                attention_mask=mask,
+                past_key_values=cache,
+                max_new_tokens=self.new_tokens,
+                use_cache=True,
+                **how,
+            )
+
+        out = go_on(ids, mask)
+        if self.second:
+            turn = [self.second] * len(self.lengths)
+            more = torch.tensor(models.prompts(turn, model.config.vocab_size, seed=6))
+            out = torch.cat([out, more.to(out.device)], 1)
+            out = go_on(out, torch.ones_like(out))
         return out[:, ids.shape[1] :]
 
 
 def cases_of(config, quick):
-    prompt, new = (24, 40) if quick else (96, 64)
+    prompt, new = (24, 60) if quick else (96, 64)
     found = [
         Case("greedy", [prompt] * 2, new),
         Case("left padding", [prompt, prompt - 5, prompt - 11], new),
         Case("prompt lookup", [prompt], new, repeats=True, prompt_lookup_num_tokens=3),
         Case("sampled", [prompt] * 2, new, False, do_sample=True, temperature=1.3, top_k=50),
         Case("3 beams", [prompt] * 2, new, False, num_beams=3),
+        Case("assisted", [prompt], new, False, assisted=True),
+        Case("two turns", [prompt] * 2, new, False, second=prompt // 3),
     ]
     window = getattr(config, "sliding_window", None)
     if window:
@@ -154,7 +185,7 @@ def compare(report, exact, model, case, name, dtype):
         first = at if first is None else min(first, at)
         here = gaps(exact, model, case, row, b[:at], a[at], b[at])
         worst = max(worst, here, key=lambda each: each[0] or 0)
-    varied = expected[0].unique().numel() >= expected.shape[1] // 2
+    varied = expected[0, -SEEN:].unique().numel() >= DISTINCT
     good = first is None or (dtype == "bf16" and worst[0] <= TIE)
     report.row(
         f"{name} {dtype} {case.name}",

@@ -105,7 +105,7 @@ __device__ int cost_of(const Context& c, int block, int blocks) {
 /// the most expensive one is then cheaper. Equal rows get whole items or equal parts so. Warp `w`
 /// tries `w` fewer.
 __device__ int choose_blocks(const Context& c) {
-  const int most = max(1, min(c.w.blocks, (c.total + 1) / 2));
+  const int most = max(1, min(c.w.blocks / c.team, (c.total + 1) / 2));
   if (c.part_slabs > 0 || c.num_tiles > 0 || c.total == 0) return most;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int tried = most - warp;
@@ -196,8 +196,35 @@ __device__ void count_segments(const Context& c, int run) {
       c.tile_blocks == 0 || block < 0 || block >= c.tile_blocks || c.shared.segments[block] == 0;
   int next = 0;
   Scan(c.shared.scratch.scan).ExclusiveSum(max(0, count - (is_first ? 1 : 0)), next);
-  if (run < c.runs) c.shared.next[run] = c.w.blocks + next;
+  if (run < c.runs) c.shared.next[run] = c.w.blocks + next * c.team;
   __syncthreads();
+}
+
+/// Writes the lists of segments of the thread blocks that are in teams of two or more. A thread
+/// writes those of a thread block.
+__device__ void write_team_segments(const Context& c) {
+  const int block = static_cast<int>(threadIdx.x);
+  if (block >= c.w.blocks) return;
+  auto* const segments =
+      reinterpret_cast<ColumnsSegment*>(static_cast<char*>(c.p.workspace) + c.w.segments);
+  const int run = block / c.team;
+  const int member = block % c.team;
+  const int count = run < c.runs ? c.shared.segments[run] : 0;
+  if (count == 0) {
+    ColumnsSegment none{};
+    none.next = -1;
+    segments[block] = none;
+    return;
+  }
+  int next = c.shared.next[run] + member * (count - 1);
+  int at = block;
+  const int end = c.shared.bound[run + 1];
+  for_each_segment(c, c.shared.bound[run], end, [&](const Unit& unit, int x, int length) {
+    ColumnsSegment segment = segment_of(c, {unit, x, length, run, member});
+    segment.next = x + length < end ? next : -1;
+    segments[at] = segment;
+    at = next++;
+  });
 }
 
 /// Writes the lists of segments. Thread `r` writes those of run `r`. The run of a thread block's
@@ -205,6 +232,7 @@ __device__ void count_segments(const Context& c, int run) {
 __device__ void write_segments(const Context& c) {
   const int run = static_cast<int>(threadIdx.x);
   count_segments(c, run);
+  if (c.team > 1) return write_team_segments(c);
   auto* const segments =
       reinterpret_cast<ColumnsSegment*>(static_cast<char*>(c.p.workspace) + c.w.segments);
   const bool has_tiles = run < c.tile_blocks;
@@ -225,7 +253,7 @@ __device__ void write_segments(const Context& c) {
   int at = follows ? next++ : block;
   const int end = c.shared.bound[run + 1];
   for_each_segment(c, c.shared.bound[run], end, [&](const Unit& unit, int x, int length) {
-    ColumnsSegment segment = segment_of(c, {unit, x, length, run});
+    ColumnsSegment segment = segment_of(c, {unit, x, length, run, 0});
     segment.next = x + length < end ? next : after;
     segments[at] = segment;
     at = next++;
@@ -241,10 +269,11 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Shared shared;
   auto* const slots = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.first_slots);
   const Entries entries{memory, memory + max_entries, memory + 2 * max_entries, slots};
-  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, {}, {}, 0, 0, 0};
+  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, {}, {}, 0, 0, 0, 1};
   // The counters return to 0 by themselves, but their number depends on the limits.
   auto* const counters = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.counters);
   for (int i = static_cast<int>(threadIdx.x); i < w.max_slots; i += kThreads) counters[i] = 0;
+  choose_team(c);
   list_entries(c);
   if (threadIdx.x == 0) {
     const int members = min(c.num_members, max(0, c.num_entries - c.num_tiles));

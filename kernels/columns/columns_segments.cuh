@@ -43,15 +43,17 @@ __device__ inline Parts parts_at(const Context& c, int start, int slabs, int who
   const int last = run_of(c, start + slabs - 1);
   if (first == last) return {whole, 1};
   const int slot = c.shared.first_cut[first + 1] - 1;
-  return {slot * c.shape.columns, c.shared.first_cut[last] - slot + 1};
+  return {slot * c.team * c.shape.columns, c.shared.first_cut[last] - slot + 1};
 }
 
-/// A part of an item in run `run`: `length` units from `unit`, which is number `x`.
+/// A part of an item in run `run`: `length` units from `unit`, which is number `x`. It is that of
+/// thread block `member` of the team.
 struct Part {
   Unit unit;
   int x;
   int length;
   int run;
+  int member;
 
   __device__ int item_start() const { return x - unit.slab; }
 };
@@ -60,7 +62,11 @@ struct Part {
 __device__ inline int partial_of(const Context& c, const Part& part, const Parts& parts) {
   if (parts.count == 1) return parts.row;
   const int* const cut = c.shared.first_cut;
-  return (part.unit.slab > 0 ? cut[part.run] : cut[part.run + 1] - 1) * c.shape.columns;
+  const int slot = part.unit.slab > 0 ? cut[part.run] : cut[part.run + 1] - 1;
+  if (c.team == 1) return slot * c.shape.columns;
+  // The results of a team's items lie one after another.
+  const int first = parts.row / c.shape.columns;
+  return (first + part.member * parts.count + slot - first / c.team) * c.shape.columns;
 }
 
 /// Writes what to do when an item is complete, if the part is the item's first.
@@ -81,14 +87,15 @@ __device__ inline ColumnsSegment row_segment(const Context& c, const Part& its) 
   const int row = batch_row(c, unit.entry);
   const ColumnsRow r = row_of(c, unit.entry);
   const int groups = items_of(c, r) / c.p.limits.num_kv_heads;
+  const int item = unit.item * c.team + its.member;
   ColumnsSegment segment{};
   segment.table_row = table_row_of(c.p, row);
-  segment.head = unit.item / groups;
+  segment.head = item / groups;
   segment.q_begin = r.q_begin;
   segment.q_len = r.q_len;
   segment.seq_len = r.seq_len;
   segment.columns = r.q_len * c.group();
-  segment.column_group = unit.item % groups;
+  segment.column_group = item % groups;
   segment.first_seen = first_seen(c.p, r);
   const int first = segment.first_seen / c.shape.slab_tokens;
   segment.first_token = (first + unit.slab) * c.shape.slab_tokens;
@@ -97,13 +104,14 @@ __device__ inline ColumnsSegment row_segment(const Context& c, const Part& its) 
   if (c.part_slabs > 0) {
     const int length = part_slabs_of(c, unit.entry, c.part_slabs);
     parts.count = parts_of(first, unit.slabs, length);
-    const int slot = c.entries.first_slot[unit.entry] + unit.item * parts.count;
+    const int slot = c.entries.first_slot[unit.entry] + item * parts.count;
     const int part = (first + unit.slab) / length - first / length;
     parts.row = slot * c.shape.columns;
     if (parts.count > 1) segment.partial = parts.row + part * c.shape.columns;
   } else {
     parts = parts_at(c, its.item_start(), unit.slabs, -1);
     segment.partial = partial_of(c, its, parts);
+    if (parts.count > 1) parts.row += its.member * parts.count * c.shape.columns;
   }
   if (parts.count == 1) return segment;
   segment.item = parts.row / c.shape.columns;

@@ -44,6 +44,7 @@ struct Shared {
   int segments[kMaxRuns];       // of a run
   int next[kMaxRuns];           // number of the first segment of a run that begins no thread block
   int cost[kWarps];
+  int items;
   long long slots;
 };
 
@@ -66,6 +67,7 @@ struct Context {
   int blocks;        // thread blocks that get units
   int tile_blocks;   // the first ones: those that get units of tiles
   int runs;          // of all thread blocks; first those of tiles
+  int team;          // thread blocks that have the same slabs, of neighbouring items of a row
 
   __device__ const PrefixTile& tile(int i) const {
     return reinterpret_cast<const PrefixTile*>(plan_at(plan.tiles))[i];
@@ -130,8 +132,8 @@ __device__ inline int parts_of(int first, int slabs, int length) {
   return (first + slabs + length - 1) / length - first / length;
 }
 
-/// Appends an entry of each thread that has one, and numbers its units. Entries that there is no
-/// room for are left out. c.num_entries and c.total count them all.
+/// Appends an entry of each thread that has one, and numbers its units: those of teams. Entries
+/// that there is no room for are left out. c.num_entries and c.total count them all.
 __device__ inline void append_entries(Context& c, bool is_in, int row, int slabs, int items) {
   int at = 0;
   int listed = 0;
@@ -139,7 +141,7 @@ __device__ inline void append_entries(Context& c, bool is_in, int row, int slabs
   __syncthreads();
   int first = 0;
   int all = 0;
-  Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? slabs * items : 0, first, all);
+  Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? slabs * (items / c.team) : 0, first, all);
   at += c.num_entries;
   if (is_in && at <= c.max_entries) c.entries.first_unit[at] = c.total + first;
   if (is_in && at < c.max_entries) {
@@ -196,6 +198,37 @@ __device__ inline void list_runs(Context& c, int base, int runs) {
     if (static_cast<int>(threadIdx.x) == thread) runs = 0;
     __syncthreads();
   }
+}
+
+/// Most thread blocks of a team.
+inline constexpr int kMostOfTeam = 4;
+
+/// Chooses the thread blocks of a team: the items of a row of latents are its column groups, which
+/// read the same tokens, and a team reads them at about the same time. It divides the items of
+/// every row.
+__device__ inline void choose_team(Context& c) {
+  c.team = 1;
+  const int columns = min(c.p.limits.q_len, kRunTokens) * c.group();
+  if (!is_latent(c) || (columns <= c.shape.columns && !has_runs(c))) return;
+  if (threadIdx.x == 0) c.shared.items = min(kMostOfTeam, c.w.blocks);
+  __syncthreads();
+  int items = 0;  // the bits of all numbers of items
+  for (int row = static_cast<int>(threadIdx.x); row < c.p.num_rows; row += kThreads) {
+    const ColumnsRow r = load_row(c.p, row);
+    if (!is_of_class(c.p, row, r)) continue;
+    const int runs = has_runs(c) ? runs_of(r) : 1;
+    items |= items_of(c, runs > 1 ? run_of_row(r, 0) : r);
+    if (runs > 1) items |= items_of(c, run_of_row(r, runs - 1));
+  }
+  items = static_cast<int>(__reduce_or_sync(~0U, static_cast<unsigned>(items)));
+  if (threadIdx.x % 32 == 0 && items != 0) {
+    atomicMin(&c.shared.items, items & -items);
+  }
+  __syncthreads();
+  // A power of two.
+  const int most = c.shared.items;
+  while (c.team * 2 <= most) c.team *= 2;
+  __syncthreads();
 }
 
 /// Lists all entries.
@@ -271,7 +304,7 @@ __device__ inline void number_slots(const Context& c) {
   }
 }
 
-/// The place of a unit: slab `slab` of item `item` of an entry.
+/// The place of a unit: slab `slab` of item `item` of an entry, counted in items of a team.
 struct Unit {
   int entry;
   int item;

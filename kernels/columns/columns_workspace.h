@@ -86,8 +86,8 @@ constexpr ColumnsKind columns_kind(const ColumnsLimits& limits) noexcept {
   if (limits.head_dim == kLatentDim) {
     const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
     return columns <= 16 ? ColumnsKind::latent_16
-           : columns <= 32 || bytes_of(limits.kv_dtype) == 1
-               ? ColumnsKind::latent_32  // the ring of tiles leaves no room for more
+           : columns <= 32 || (bytes_of(limits.kv_dtype) == 1 && limits.fixed_tokens > 0)
+               ? ColumnsKind::latent_32  // the kind that has the bits of latent_16
                : ColumnsKind::latent_64;
   }
   if (has_short_values(limits)) {

@@ -59,13 +59,40 @@ Status load_latent() noexcept {
   Status load_instance<Pool, kLatentDim, ColumnsKind::kind>() noexcept {           \
     return load_latent<latent::Config<Pool, columns_>>();                          \
   }
+#define KVARENA_LATENT_HALVES(Pool)                                                \
+  template <>                                                                      \
+  cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::latent_64>(           \
+      const Launch& launch, bool overlap, cudaStream_t stream) {                   \
+    return launch_latent<latent::Config<Pool, 64, true>>(launch, overlap, stream); \
+  }                                                                                \
+  template <>                                                                      \
+  Status load_instance<Pool, kLatentDim, ColumnsKind::latent_64>() noexcept {      \
+    return load_latent<latent::Config<Pool, 64, true>>();                          \
+  }
 KVARENA_LATENT(__nv_bfloat16, 16, latent_16)
 KVARENA_LATENT(__nv_bfloat16, 32, latent_32)
-KVARENA_LATENT(__nv_bfloat16, 64, latent_64)
 KVARENA_LATENT(Fp8, 16, latent_16)
 KVARENA_LATENT(Fp8, 32, latent_32)
 KVARENA_LATENT(LatentFp8, 16, latent_16)
 KVARENA_LATENT(LatentFp8, 32, latent_32)
+KVARENA_LATENT_HALVES(Fp8)
+KVARENA_LATENT_HALVES(LatentFp8)
 #undef KVARENA_LATENT
+#undef KVARENA_LATENT_HALVES
+
+// A row of a batch-invariant step has the same bits in all kinds, but that of halves.
+template <>
+cudaError_t launch_instance<__nv_bfloat16, kLatentDim, ColumnsKind::latent_64>(
+    const Launch& launch, bool overlap, cudaStream_t stream) {
+  if (launch.params.limits.fixed_tokens > 0) {
+    return launch_latent<latent::Config<__nv_bfloat16, 64>>(launch, overlap, stream);
+  }
+  return launch_latent<latent::Config<__nv_bfloat16, 64, true>>(launch, overlap, stream);
+}
+template <>
+Status load_instance<__nv_bfloat16, kLatentDim, ColumnsKind::latent_64>() noexcept {
+  if (Status s = load_latent<latent::Config<__nv_bfloat16, 64>>(); !s) return s;
+  return load_latent<latent::Config<__nv_bfloat16, 64, true>>();
+}
 
 }  // namespace kvarena::kernels::columns

@@ -10,11 +10,48 @@
 #include "kernels/latent/latent_combine.cuh"
 #include "kernels/latent/latent_config.cuh"
 #include "kernels/latent/latent_converter.cuh"
+#include "kernels/latent/latent_halves.cuh"
 #include "kernels/latent/latent_logits.cuh"
 #include "kernels/latent/latent_producer.cuh"
 #include "kernels/latent/latent_values.cuh"
 
 namespace kvarena::kernels::latent {
+
+/// Gives or takes registers: a thread has about 2^16 / kThreads at the launch.
+template <int kRegisters, int kThreads>
+__device__ __forceinline__ void set_registers() {
+  if constexpr (kRegisters * kThreads < 1 << 16) {
+    give_registers<kRegisters>();
+  } else {
+    take_registers<kRegisters>();
+  }
+}
+
+/// Sets up the barriers of a thread block. One thread calls it.
+template <class C>
+__device__ __forceinline__ void init_barriers(Shared<C>& shared) {
+  // Logits and values need a tile, or both halves.
+  constexpr int kReaders = C::kHalves ? kValueWarps : 1 + kValueWarps;
+  for (int i = 0; i < C::kStages; ++i) {
+    init_barrier(&shared.latents_full[i], C::kConverts ? 128 : 1);
+    for (Barrier& tile : shared.tile_empty[i]) init_barrier(&tile, kReaders);
+  }
+  for (Barrier& full : shared.weights_full) init_barrier(&full, 128);
+  if constexpr (C::kHalves) {
+    for (auto& stage : shared.pool_full) {
+      for (Barrier& tile : stage) init_barrier(&tile, 1);
+    }
+  } else {
+    for (Barrier& empty : shared.weights_empty) init_barrier(&empty, kValueWarps);
+    for (int i = 0; C::kConverts && i < C::kPoolTiles; ++i) {
+      init_barrier(&shared.ring_full[i], 1);
+      init_barrier(&shared.ring_empty[i], 4);
+    }
+    init_barrier(&shared.result_full, 128);
+    init_barrier(&shared.result_empty, kValueWarps);
+  }
+  fence_barrier_init();
+}
 
 /// Computes the segments of a thread block.
 template <class C>
@@ -26,38 +63,27 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int words = columns::load_words(launch, static_cast<int>(blockIdx.x), thread % 32);
-  if (thread == 0) {
-    for (int i = 0; i < C::kStages; ++i) {
-      init_barrier(&shared.latents_full[i], C::kConverts ? 128 : 1);
-      for (Barrier& tile : shared.tile_empty[i]) init_barrier(&tile, 1 + kValueWarps);
-    }
-    for (int i = 0; i < C::kWeightBuffers; ++i) {
-      init_barrier(&shared.weights_full[i], 128);
-      init_barrier(&shared.weights_empty[i], kValueWarps);
-    }
-    for (int i = 0; C::kConverts && i < C::kPoolTiles; ++i) {
-      init_barrier(&shared.ring_full[i], 1);
-      init_barrier(&shared.ring_empty[i], 4);
-    }
-    init_barrier(&shared.result_full, 128);
-    init_barrier(&shared.result_empty, kValueWarps);
-    fence_barrier_init();
-  }
+  if (thread == 0) init_barriers(shared);
   __syncthreads();
+  constexpr int kFirstConverter = C::kThreads / 32 - 4;
   if (warp < 4) {
     give_registers<C::kProducerRegisters>();
     if (warp == 0) Producer<C>{launch, shared, thread % 32}.run(words);
+  } else if (C::kConverts && warp >= kFirstConverter) {
+    if constexpr (C::kConverts) {
+      set_registers<C::kConverterRegisters, C::kThreads>();
+      Converter<C>{launch, shared, warp - kFirstConverter, thread % 32}.run(words);
+    }
+  } else if constexpr (C::kHalves) {
+    take_registers<C::kHalfRegisters>();
+    const int half = __reduce_max_sync(~0U, warp / 4 - 1);
+    Half<C>{launch, shared, warp - 4, thread % 32, half}.run(words);
   } else if (warp < 8) {
     give_registers<C::kLogitsRegisters>();
     Logits<C>{launch, shared, warp - 4, thread % 32}.run(words);
-  } else if (!C::kConverts || warp < 16) {
+  } else {
     take_registers<C::kValueRegisters>();
     Values<C>{launch, shared, warp - 8, thread % 32}.run(words);
-  } else {
-    if constexpr (C::kConverts) {
-      take_registers<C::kConverterRegisters>();
-      Converter<C>{launch, shared, warp - 16, thread % 32}.run(words);
-    }
   }
 #else
   __trap();

@@ -10,6 +10,8 @@
 /// weights. Warpgroups 2 and 3 multiply the weights with half of the dims of V each. Where the pool
 /// has other latents than bf16, the producer copies them to a ring of tiles, and warpgroup 4
 /// converts them.
+///
+/// The fastest instance of 64 columns is another one: latent_halves.cuh.
 
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/common/convert.cuh"
@@ -22,8 +24,12 @@ namespace kvarena::kernels::latent {
 using columns::kLog2e;
 using columns::Launch;
 
-/// Named barriers: of the warpgroup of logits.
+/// Named barriers: of the warpgroup that computes logits.
 inline constexpr int kLogitsBarrier = 4;
+/// And of the two that have halves of V.
+inline constexpr int kValuesBarrier = 5;
+/// Of the warpgroup that converts.
+inline constexpr int kConverterBarrier = 6;
 /// Warps of the two warpgroups of values.
 inline constexpr int kValueWarps = 8;
 
@@ -34,12 +40,14 @@ template <>
 inline constexpr int kPoolRow<columns::LatentFp8> = kLatentFp8Bytes;
 
 /// The constants of an instance. Pool is the type of the latents: bf16, Fp8 in chunked order, or
-/// LatentFp8 in rows order. q and out are bf16.
-template <class Pool_, int kColumns_>
+/// LatentFp8 in rows order. q and out are bf16. With kHalves_, which is for 64 columns, two
+/// warpgroups take slabs in turn (latent_halves.cuh).
+template <class Pool_, int kColumns_, bool kHalves_ = false>
 struct Config {
   using Pool = Pool_;
   using T = __nv_bfloat16;
-  static constexpr int kColumns = kColumns_;    ///< query columns of a thread block
+  static constexpr int kColumns = kColumns_;  ///< query columns of a thread block
+  static constexpr bool kHalves = kHalves_;
   static constexpr int kDim = kLatentValueDim;  ///< of V and of outputs
   static constexpr int kKeyDim = kLatentDim;    ///< of a latent
   static constexpr int kTokens = 64;            ///< of a slab
@@ -56,7 +64,7 @@ struct Config {
   static constexpr int kPoolTileBytes = kTileTokens * kPoolRowBytes;
   static constexpr int kPoolTiles = kColumns == 16 ? 5 : 3;  ///< of the ring
   static constexpr int kRingBytes = kConverts ? kPoolTiles * kPoolTileBytes : 16;
-  static constexpr int kThreads = kConverts ? 640 : 512;
+  static constexpr int kThreads = (kHalves ? 384 : 512) + (kConverts ? 128 : 0);
   // The weights of a slab: an operand [tokens, columns] in the order of a pool with such rows.
   static constexpr int kWeightRow = kColumns * 2;
   static constexpr int kWeightPiece = kWeightRow % kPieceBytes == 0 ? kPieceBytes : kSmallPiece;
@@ -68,10 +76,11 @@ struct Config {
   static constexpr int kWeightBuffers = kColumns == 64 ? 1 : 2;
   static constexpr int kSums = kColumns / 4;  ///< columns that a thread has a part of
   // Their sum over the warpgroups is what a launch of kThreads gets.
-  static constexpr int kProducerRegisters = kConverts ? 24 : 32;
+  static constexpr int kProducerRegisters = kConverts ? 24 : kHalves ? 40 : 32;
   static constexpr int kLogitsRegisters = kConverts ? 96 : 120;
   static constexpr int kValueRegisters = kConverts ? 120 : 176;
-  static constexpr int kConverterRegisters = 120;
+  static constexpr int kHalfRegisters = kConverts ? 208 : 232;
+  static constexpr int kConverterRegisters = kHalves ? 64 : 120;
   // What columns_combine.cuh reads.
   static constexpr bool kCap = false;
   static constexpr bool kHasTiles = false;
@@ -104,6 +113,23 @@ struct alignas(1024) Shared {
   Barrier result_empty;
   Barrier ring_full[C::kPoolTiles];
   Barrier ring_empty[C::kPoolTiles];
+};
+
+/// The shared memory of an instance whose warpgroups take slabs in turn. A slab's weights lie in
+/// it, and tiles are converted in their place: there is no room for a ring.
+template <class C>
+requires(C::kHalves) struct alignas(1024) Shared<C> {
+  char latents[C::kStages][C::kSlabBytes];
+  char query[C::kColumns * C::kRowBytes];
+  float keep[C::kStages][C::kColumns];
+  float maximum[C::kStages][C::kColumns];
+  float sum[2][C::kColumns];
+  std::uint64_t path[C::kColumns];  ///< new tokens that a column sees
+  int flags[C::kStages];
+  Barrier latents_full[C::kStages];
+  Barrier tile_empty[C::kStages][C::kTiles];
+  Barrier weights_full[C::kStages];
+  Barrier pool_full[C::kStages][C::kTiles];  ///< a tile as it lies in the pool
 };
 
 /// The place of the next tile in the ring.

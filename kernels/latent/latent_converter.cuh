@@ -33,6 +33,7 @@ struct Converter {
   const int lane;
   int slab = 0;  ///< slabs so far, of all segments
   RingPlace<C> ring = {};
+  int fills = 0;  ///< parities of the times that the tiles of all stages were filled
 
   /// The place of a unit of the warpgroup's round `round` that the lane has a part of.
   __device__ __forceinline__ int unit_of(int round) const {
@@ -70,7 +71,12 @@ struct Converter {
     return scales[chunk_of(round) / (kLatentFp8Run / kChunkBytes)];
   }
 
-  /// Converts a tile.
+  /// Returns where the positional elements of a token are that the thread moves, which are bf16
+  /// already: a chunk a thread.
+  __device__ __forceinline__ int position_token() const { return warp % 2 * 8 + lane % 8; }
+  __device__ __forceinline__ int position_chunk() const { return warp / 2 * 4 + lane / 8; }
+
+  /// Converts a tile, which may be in its own place: all of it is loaded before it is written.
   __device__ __forceinline__ void convert(const char* from, char* to) const {
     uint4 words[kRounds];
     float scale[kRounds];
@@ -79,6 +85,13 @@ struct Converter {
       words[i] = has_unit(i) ? load(from, i) : make_uint4(0, 0, 0, 0);
       scale[i] = has_unit(i) ? load_scale(from, i) : 1.0F;
     }
+    uint4 positions;
+    if constexpr (kPacked) {
+      positions =
+          *reinterpret_cast<const uint4*>(from + position_token() * C::kPoolRowBytes +
+                                          kLatentFp8PositionAt + position_chunk() * kChunkBytes);
+    }
+    if constexpr (C::kHalves) sync_named<kConverterBarrier>(128);
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       const std::uint32_t in[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
@@ -87,33 +100,39 @@ struct Converter {
       for (int k = 0; k < 8; ++k) out[k] = widen(in[k / 2] >> (16 * (k % 2)) & 0xFFFF, scale[i]);
       if (has_unit(i)) store(to, i, out);
     }
-    if constexpr (kPacked) move_positions(from, to);
+    if constexpr (kPacked) {
+      const int byte = kLatentFp8ValueDim * 2 + position_chunk() * kChunkBytes;
+      *reinterpret_cast<uint4*>(to + chunked_bytes(C::kRowBytes, position_token(), byte)) =
+          positions;
+    }
   }
 
-  /// Moves the positional elements of a tile, which are bf16 already: a chunk a thread.
-  __device__ __forceinline__ void move_positions(const char* from, char* to) const {
-    const int token = warp % 2 * 8 + lane % 8;
-    const int chunk = warp / 2 * 4 + lane / 8;
-    const uint4 words = *reinterpret_cast<const uint4*>(from + token * C::kPoolRowBytes +
-                                                        kLatentFp8PositionAt + chunk * kChunkBytes);
-    *reinterpret_cast<uint4*>(
-        to + chunked_bytes(C::kRowBytes, token, kLatentFp8ValueDim * 2 + chunk * kChunkBytes)) =
-        words;
+  /// Converts the next tile of the ring.
+  __device__ __forceinline__ void convert_ring(char* to) {
+    wait(&shared.ring_full[ring.at], ring.round);
+    convert(shared.ring + ring.at * C::kPoolTileBytes, to);
+    __syncwarp();
+    if (lane == 0) arrive(&shared.ring_empty[ring.at]);
+    ring.advance();
   }
 
   /// Converts the tiles of a slab that have tokens.
   __device__ __forceinline__ void step(const ColumnsSegment& segment, int slab_token) {
     const int stage = slab % C::kStages;
+    const int parity = (slab / C::kStages) & 1;
 #pragma unroll 1
     for (int tile = 0; tile < C::kTiles; ++tile) {
-      wait(&shared.tile_empty[stage][tile], ((slab / C::kStages) & 1) ^ 1);
+      wait(&shared.tile_empty[stage][tile], parity ^ 1);
       if (slab_token + tile * kTileTokens >= segment.seq_len) continue;
-      wait(&shared.ring_full[ring.at], ring.round);
-      convert(shared.ring + ring.at * C::kPoolTileBytes,
-              shared.latents[stage] + tile * C::kTileBytes);
-      __syncwarp();
-      if (lane == 0) arrive(&shared.ring_empty[ring.at]);
-      ring.advance();
+      char* const to = shared.latents[stage] + tile * C::kTileBytes;
+      if constexpr (C::kHalves) {
+        const int place = stage * C::kTiles + tile;
+        wait(&shared.pool_full[stage][tile], fills >> place & 1);
+        fills ^= 1 << place;
+        convert(to, to);
+      } else {
+        convert_ring(to);
+      }
     }
     fence_async_proxy();
     arrive(&shared.latents_full[stage]);

@@ -6,9 +6,8 @@
 /// too small (hopper_softmax.cuh), here over the rows of the products. A thread has two tokens of
 /// each 16, and four columns of each 16. Included by latent.cuh.
 
-#include "kernels/columns/columns_apart.cuh"
 #include "kernels/common/hopper_softmax.cuh"
-#include "kernels/latent/latent_config.cuh"
+#include "kernels/latent/latent_slab.cuh"
 
 namespace kvarena::kernels::latent {
 
@@ -45,53 +44,6 @@ struct Logits {
   __device__ __forceinline__ int column_of(int k) const { return k / 2 * 8 + 2 * t + k % 2; }
   __device__ __forceinline__ void sync() const { sync_named<kLogitsBarrier>(128); }
 
-  /// Loads the query columns of a segment as an operand; those past its last are zeros. Finds what
-  /// they see of the new tokens.
-  __device__ __forceinline__ void stage_query(const ColumnsSegment& segment) {
-    constexpr int kChunks = C::kColumns * (C::kRowBytes / kChunkBytes);
-    constexpr int kOfRow = C::kRowBytes / kChunkBytes;
-    constexpr int kAtOnce = 9;
-    static_assert(kChunks % (128 * kAtOnce) == 0);
-    const ColumnsParams& p = launch.params;
-#pragma unroll 1
-    for (int first = 0; first < kChunks; first += 128 * kAtOnce) {
-      uint4 words[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int chunk = first + i * 128 + thread;
-        const int column = first_column<C>(segment) + chunk / kOfRow;
-        words[i] = make_uint4(0, 0, 0, 0);
-        if (column >= segment.columns) continue;
-        const columns::Place place =
-            columns::place_of(launch, segment.q_begin, segment.head, column);
-        words[i] = __ldg(reinterpret_cast<const uint4*>(
-            static_cast<const char*>(p.q) + place.token * p.q_token_stride +
-            place.head * C::kRowBytes + chunk % kOfRow * kChunkBytes));
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int chunk = first + i * 128 + thread;
-        *reinterpret_cast<uint4*>(shared.query + chunked_bytes(C::kRowBytes, chunk / kOfRow,
-                                                               chunk % kOfRow * kChunkBytes)) =
-            words[i];
-      }
-    }
-    if (thread < C::kColumns) {
-      const int token = launch.token_of(first_column<C>(segment) + thread);
-      std::uint64_t path = 0;
-      if (token < segment.q_len) {
-        path = ~std::uint64_t{0} >> (63 - token);
-        if (p.tree_mask != nullptr) {
-          path = p.tree_mask[std::int64_t{segment.q_begin} + token] | std::uint64_t{1} << token;
-        }
-        path &= ~std::uint64_t{0} >> (64 - segment.q_len);
-      }
-      shared.path[thread] = path;
-    }
-    fence_async_proxy();
-    sync();
-  }
-
   /// Computes the logits of a slab.
   __device__ __forceinline__ void multiply(int stage) {
     const std::uint32_t latents =
@@ -108,34 +60,6 @@ struct Logits {
     commit_products();
     wait_products<0>();
     fence_registers(s);
-  }
-
-  /// Zeroes the tokens of a slab past the row's last one: their slots may hold anything.
-  __device__ __forceinline__ void clear_behind(char* latents, int tokens) const {
-    constexpr int kOfRow = C::kRowBytes / kChunkBytes;
-    const int first = max(tokens, 0) * kOfRow;
-#pragma unroll 1
-    for (int chunk = first + thread; chunk < C::kTokens * kOfRow; chunk += 128) {
-      *reinterpret_cast<uint4*>(
-          latents + chunked_bytes(C::kRowBytes, chunk / kOfRow, chunk % kOfRow * kChunkBytes)) =
-          make_uint4(0, 0, 0, 0);
-    }
-  }
-  /// Returns whether this thread's part of V of the tokens first .. end - 1 of a slab is finite.
-  __device__ __forceinline__ bool is_finite(const char* latents, int first, int end) const {
-    constexpr int kOfRow = C::kDim * 2 / kChunkBytes;
-    std::uint32_t check = 0;
-#pragma unroll 1
-    for (int chunk = max(first, 0) * kOfRow + thread; chunk < min(end, C::kTokens) * kOfRow;
-         chunk += 128) {
-      const uint4 words = *reinterpret_cast<const uint4*>(
-          latents + chunked_bytes(C::kRowBytes, chunk / kOfRow, chunk % kOfRow * kChunkBytes));
-      columns::add_check<T>(check, words.x);
-      columns::add_check<T>(check, words.y);
-      columns::add_check<T>(check, words.z);
-      columns::add_check<T>(check, words.w);
-    }
-    return (check & 0x7FFF7FFFU) == 0;
   }
 
   /// Masks the logits of a slab that has new tokens or ends behind the row.
@@ -226,17 +150,17 @@ struct Logits {
     const int stage = slab % C::kStages;
     wait(&shared.latents_full[stage], (slab / C::kStages) & 1);
     multiply(stage);
-    const int first_new = segment.seq_len - segment.q_len;
     bool is_apart = false;
-    if (slab_token + C::kTokens > (segment.q_len > 1 ? first_new : segment.seq_len)) {
+    if (slab_token + C::kTokens > unmasked_tokens(segment)) {
       mask(segment, slab_token);
       char* const latents = shared.latents[stage];
       if (segment.q_len > 1) {
+        const int first_new = segment.seq_len - segment.q_len;
         is_apart = any_of_logits(
-            !is_finite(latents, first_new - slab_token, segment.seq_len - slab_token));
+            !is_finite<C>(latents, first_new - slab_token, segment.seq_len - slab_token, thread));
       }
       sync();  // the products of all warps have read the latents
-      clear_behind(latents, segment.seq_len - slab_token);
+      clear_behind<C>(latents, segment.seq_len - slab_token, thread);
     }
     weigh(is_apart, stage);
     ++slab;
@@ -279,7 +203,8 @@ struct Logits {
       const ColumnsSegment segment = columns::segment_of(words);
       if (segment.slabs == 0) return;
       const int next = segment.next >= 0 ? columns::load_words(launch, segment.next, lane) : -1;
-      stage_query(segment);
+      load_query<C, 128>(launch, shared, segment, thread);
+      sync();
 #pragma unroll
       for (int k = 0; k < C::kSums; ++k) {
         maximum[k] = -INFINITY;

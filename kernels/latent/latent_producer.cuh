@@ -57,21 +57,30 @@ struct Producer {
       ring.advance();
     }
   }
-  /// Copies them to the operand. Tiles are given back one after another.
+  /// Copies them to the operand, or to its place, where they are converted. Tiles are given back
+  /// one after another.
   __device__ __forceinline__ void fill_stage(const char* from, int count, std::uint64_t hint) {
+    constexpr bool kConverts = C::kConverts;
     const int stage = slab % C::kStages;
 #pragma unroll 1
     for (int i = 0; i < C::kTiles; ++i) {
       wait(&shared.tile_empty[stage][i], ((slab / C::kStages) & 1) ^ 1);
-      if (i == 0 && lane == 0) {
-        arrive_and_expect(&shared.latents_full[stage], count * C::kTileBytes);
+      if (!kConverts && i == 0 && lane == 0) {
+        expect(&shared.latents_full[stage], count * C::kTileBytes);
       }
       __syncwarp();
-      if (lane == i && i < count) {
-        copy_bulk(shared_address(shared.latents[stage]) + lane * C::kTileBytes, from, C::kTileBytes,
-                  &shared.latents_full[stage], hint);
+      if (lane != i || i >= count) continue;
+      Barrier* full = &shared.latents_full[stage];
+      if constexpr (kConverts) {
+        full = &shared.pool_full[stage][i];
+        arrive_and_expect(full, C::kPoolTileBytes);
       }
+      copy_bulk(shared_address(shared.latents[stage]) + i * C::kTileBytes, from, C::kPoolTileBytes,
+                full, hint);
     }
+    __syncwarp();
+    // Not before all tiles are empty: those without tokens are cleared.
+    if (!kConverts && lane == 0) arrive(&shared.latents_full[stage]);
   }
   /// Copies the tiles of slab `at` of a segment that have tokens.
   __device__ __forceinline__ void copy(const ColumnsSegment& segment, int at, int block,
@@ -83,7 +92,7 @@ struct Producer {
     const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
     const char* const from = static_cast<const char*>(launch.params.key) +
                              block * launch.params.block_stride + within * C::kPoolTileBytes;
-    if constexpr (C::kConverts) {
+    if constexpr (C::kConverts && !C::kHalves) {
       fill_ring(from, count, hint);
     } else {
       fill_stage(from, count, hint);

@@ -20,7 +20,7 @@ template <int D>
 struct PieceOrder {
   static constexpr bool kIsRows = D % kSmallPiece != 0;
   static constexpr bool kIsSmall = !kIsRows && D % kPieceBytes != 0;
-  static constexpr int kLoads = (kTileTokens * D + 511) / 512;  ///< of a 16-token tile
+  static constexpr int kLoads = (kTileTokens * D + 511) / 512;       ///< of a 16-token tile
   static constexpr int kFromStep = kIsRows ? 2 * kChunkBytes : 512;  ///< bytes between loads
   static constexpr int kToStep = kIsRows ? 512 : 1024;  ///< bytes between loads, of f16
   static_assert(!kIsRows || D % kSmallPiece == kChunkBytes);
@@ -78,7 +78,7 @@ struct Converter {
   using Order = PieceOrder<D>;
   static constexpr int kLoads = Order::kLoads;
   static constexpr int kMine = (kBlocks + kWarps - 1) / kWarps;  ///< 16-token tiles of a warp
-  static constexpr int kBytes = kTileTokens * D;  ///< of a 16-token tile
+  static constexpr int kBytes = kTileTokens * D;                 ///< of a 16-token tile
 
   const PrefillParams& p;
   const HopperLaunch& launch;
@@ -200,7 +200,8 @@ struct Converter {
 #pragma unroll 1
       for (int tile = item.end_tile - 1; tile >= item.first_tile; --tile) {
         const RingPlace<kStages> place(filled++);
-        if (warp == 0 && order.lane == 0) *static_cast<volatile int*>(&shared.tiles_copied) = filled;
+        if (warp == 0 && order.lane == 0)
+          *static_cast<volatile int*>(&shared.tiles_copied) = filled;
         load(p.attention.kv.key, item, tile);
         fill(shared.keys[place.stage], &shared.keys_empty[place.stage], place.parity,
              &shared.keys_full[place.stage]);

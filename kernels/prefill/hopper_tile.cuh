@@ -46,8 +46,8 @@ struct HopperTile {
   /// Q of 256 dims does not fit into registers beside the outputs. Consumers of fp8 have fewer
   /// registers.
   static constexpr bool kHasSharedQuery = D == 256 || (D == 192 && kIsFp8);
-  /// The consumer warpgroups take turns at the tensor cores.
-  static constexpr bool kTakesTurns = D != 256 && !kIsFp8;
+  /// The consumer warpgroups take turns at the tensor cores, where it was measured to be faster.
+  static constexpr bool kTakesTurns = kIsFp8 ? D == 64 : D != 256;
 
   static constexpr int kTileBytes = kTileTokens * D * 2;  ///< of a 16-token operand
   static constexpr int kStageBytes = N * D * 2;
@@ -57,30 +57,22 @@ struct HopperTile {
   static constexpr int kGroupBytes = 8 * D * 2;  ///< of eight tokens or rows of an operand
 
   /// Warps that convert, at most a 16-token tile each.
-  static constexpr int kConverterWarps =
-      !kIsFp8 ? 0 : kBlocks < kMostConverters ? kBlocks : kMostConverters;
+  static constexpr int kConverterWarps = !kIsFp8                     ? 0
+                                         : kBlocks < kMostConverters ? kBlocks
+                                                                     : kMostConverters;
   /// The fourth warpgroup has all of them, and more registers than the first.
   static constexpr bool kHasOwnConverters = kConverterWarps == 4;
-  /// A warp asks for Q ahead of its use.
+  /// A warp asks for Q ahead of its use. With fp8 it is one that does not convert.
   static constexpr bool kPrefetchesQuery = kHasSharedQuery;
   static_assert(!kPrefetchesQuery || kConverterWarps < kMostConverters);
   static constexpr int kThreads = kIsFp8 ? 512 : 384;
-#ifdef XP0
-  static constexpr int kProducerRegisters = XP0;
-  static constexpr int kConverterRegisters = XP3;
-#else
   static constexpr int kProducerRegisters = !kIsFp8 ? 40 : D == 64 ? 64 : D == 192 ? 56 : 48;
   static constexpr int kConverterRegisters = kHasOwnConverters ? 64 : kProducerRegisters;
-#endif
   static constexpr int kConsumerRegisters =
       !kIsFp8 ? 232 : (512 - kProducerRegisters - kConverterRegisters) / 2 / 8 * 8;
-#ifndef XOVER
   /// The products of a tile's keys run beside those of the values of the tile before. Their logits
   /// and weights then need registers at the same time.
   static constexpr bool kOverlapsTiles = !kIsFp8 || D < 192 || (D == 192 && !kHasCap);
-#else
-  static constexpr bool kOverlapsTiles = XOVER;
-#endif
   /// Products with V are cut along the dims: no instruction may need more registers than a thread
   /// has at the start of the kernel.
   static constexpr int kValueDims = D == 256 && kIsFp8 ? 128 : D;

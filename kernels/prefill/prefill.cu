@@ -89,8 +89,8 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
                           (a.q_stride() | a.out_stride()) % kChunkBytes == 0;
   const bool has_divisors = is_exact(launch.group, p.total_q * launch.group.value + kPlanRows) &&
                             is_exact(launch.tiles_per_block, kMost / kTileTokens);
-  if (p.compute_capability / 10 != 9 || !has_room || !has_order ||
-      !has_pieces || !has_divisors || a.out_dtype != a.q_dtype) {
+  if (p.compute_capability / 10 != 9 || !has_room || !has_order || !has_pieces || !has_divisors ||
+      a.out_dtype != a.q_dtype) {
     return nullptr;
   }
   const bool has_cap = a.soft_cap > 0.0F;

@@ -5,10 +5,10 @@
 /// in chunks or all at once, in either tile order. There are three kernels. The Hopper kernel
 /// serves devices of compute capability 9.0, q of a 16-bit type, and K and V of the same type or
 /// fp8 in chunked order with one head_dim 64, 80, 96, 128, 192 or 256, through contiguous block
-/// tables. Tokens of fp8 with 80 dims have no chunked order; it reads them in `rows` order. It needs
-/// zeroed counters, and a plan for more than 32 rows. The tensor core kernel serves 16-bit
-/// q, K and V of the same type or fp8 with their scales, with K and V of one head_dim 64, 80, 96,
-/// 128, 192 or 256. The plain kernel computes in f32 and serves every other pair of types, and any
+/// tables. Tokens of fp8 with 80 dims have no chunked order; it reads them in `rows` order. It
+/// needs zeroed counters, and a plan for more than 32 rows. The tensor core kernel serves 16-bit q,
+/// K and V of the same type or fp8 with their scales, with K and V of one head_dim 64, 80, 96, 128,
+/// 192 or 256. The plain kernel computes in f32 and serves every other pair of types, and any
 /// head_dim up to 1024. Lengths and offsets are read on the device, so a captured graph stays right
 /// while they change. No allocation, no synchronisation.
 

@@ -50,7 +50,10 @@ __device__ __forceinline__ void produce(const PrefillParams& p, const HopperLaun
   } else if (warp == kPrefetcher && Tile::kPrefetchesQuery) {
     prefetch_queries(p, launch, shared, lane);
   } else if constexpr (Tile::kIsFp8) {
-    if (!Tile::kHasOwnConverters) convert(p, launch, shared, warp < 3 ? warp : warp - 1, lane);
+    const int converter = warp < 3 ? warp : warp - 1;
+    if (!Tile::kHasOwnConverters && converter < Tile::kConverterWarps) {
+      convert(p, launch, shared, converter, lane);
+    }
   } else if (warp == 0) {
     Copier<Tile>{p, launch, shared, lane}.run();
   }

@@ -368,8 +368,8 @@ class LayerView(NamedTuple):
     key: SupportsDLPack
     value: SupportsDLPack
     tile_order: str  #: "rows" or "chunked"
-    key_scales: SupportsDLPack | None  #: [num_blocks, num_heads, block_size] float32, with has_token_scales
-    value_scales: SupportsDLPack | None  #: the same of V
+    key_scales: SupportsDLPack | None = None  #: [num_blocks, num_heads, block_size] float32, with has_token_scales
+    value_scales: SupportsDLPack | None = None  #: the same of V
 
 
 class IndexView(NamedTuple):

@@ -86,7 +86,8 @@ nb::object member_of(nb::handle view, const char* name) {
 /// Reads options for a pool of the engine's own. The C interface refuses those with groups.
 kvarena_cache_options read_layout_options(nb::handle given) {
   kvarena_cache_options options = read_cache_options(given);
-  options.num_groups = static_cast<std::int64_t>(nb::len(given.attr("groups")));
+  const nb::object groups = given.attr("groups");
+  options.num_groups = static_cast<std::int64_t>(nb::len(groups));
   return options;
 }
 

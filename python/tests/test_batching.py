@@ -1,5 +1,7 @@
 """generate_batch on kvarena gives the tokens of stock continuous batching and of generate()."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -220,6 +222,45 @@ def test_a_wrong_prefix_would_be_noticed(monkeypatch):
     monkeypatch.setattr(_batching.BatchCache, "search_prefix_match", stuck)
     with ours.continuous_batching(model, num_blocks=256, block_size=4):
         assert tokens_of(batch_of(model, allow_block_sharing=True, max_batch_tokens=47)) != expected
+
+
+def without_graphs(monkeypatch):
+    """Inside a context: no batch is a recorded step."""
+    resolve = getattr(_batching.api, _batching.RESOLVE)
+
+    def resolved(**given):
+        found = resolve(**given)
+        found.use_cuda_graph = (False, False)
+        return found
+
+    monkeypatch.setattr(_batching.api, _batching.RESOLVE, resolved)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("num_blocks", [256, 30], ids=["ample", "scarce"])
+def test_recorded_steps_give_the_tokens_of_others(family, num_blocks, monkeypatch):
+    model = copy.deepcopy(model_of(family)).to("cuda")
+    model.set_attn_implementation("sdpa")
+    replays = []
+    replay = _batching.Replay.replay
+    monkeypatch.setattr(
+        _batching.Replay, "replay", lambda self: (replays.append(self.rows), replay(self))
+    )
+    found, counts = {}, {}
+    for recorded in (False, True):
+        replays.clear()
+        with ours.continuous_batching(model, num_blocks=num_blocks, block_size=4) as batching:
+            with monkeypatch.context() as patch:
+                if not recorded:
+                    without_graphs(patch)
+                found[recorded] = list(run(model).values())
+        counts[recorded] = len(replays)
+        (cache,) = batching.caches
+        assert cache.kv.stats().free == num_blocks and not cache.sequences
+        cache.kv.check()
+    assert counts[False] == 0 and counts[True] > NEW_TOKENS / 2
+    assert found[True] == found[False]
+    assert len(set(found[True][1])) >= 30
 
 
 def test_what_is_not_supported_is_said(monkeypatch):

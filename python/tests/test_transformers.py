@@ -36,6 +36,7 @@ WINDOWED = {
         head_dim=64,
         sliding_window=40,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        query_pre_attn_scalar=16,  # else attention is nearly even, and its scale does not matter
         **c,
     ),
     # The chunk ends within the new tokens.
@@ -62,10 +63,32 @@ WINDOWED = {
 }
 
 
+# The heads of real models: 14 on 2 of 64, 32 of 96 with a window, 32 on 8 of 64.
+REAL = {
+    "Qwen2.5-0.5B": lambda **c: Qwen2Config(
+        **c | {"hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2}
+    ),
+    "Phi-3-mini": lambda **c: Phi3Config(
+        **c
+        | {
+            "hidden_size": 3072,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "sliding_window": 2047,
+            "max_position_embeddings": 4096,
+            "original_max_position_embeddings": 4096,
+        }
+    ),
+    "Llama-3.2-1B": lambda **c: LlamaConfig(
+        **c | {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8}
+    ),
+}
+
+
 @functools.cache
 def model_of(family, layers=2):
     torch.manual_seed(1)
-    config = (CONFIGS | WINDOWED)[family](
+    config = (CONFIGS | WINDOWED | REAL)[family](
         vocab_size=4001,
         hidden_size=256,
         intermediate_size=128,
@@ -176,6 +199,37 @@ def test_tokens_are_those_of_dynamic_cache(family, way):
     assert torch.equal(on_kvarena(family, way), expected)
 
 
+@pytest.mark.parametrize("way", [greedy, left_padding], ids=lambda w: w.__name__)
+@pytest.mark.parametrize("family", REAL)
+def test_real_heads_give_the_tokens_of_dynamic_cache(family, way):
+    expected = stock(family, way)
+    assert expected[0, -NEW_TOKENS:].unique().numel() >= 40
+    assert torch.equal(on_kvarena(family, way), expected)
+
+
+def test_a_window_of_2047_tokens_is_crossed():
+    """The prompt is shorter than Phi-3's window, and the new tokens go beyond it."""
+    model = model_of("Phi-3-mini")
+    window, ids = model.config.sliding_window, prompts(1, 2020)
+    found = []
+    with torch.no_grad():
+        for attention in ("sdpa", "kvarena"):
+            model.set_attn_implementation(attention)
+            cache = DynamicCache(config=model.config)
+            if attention == "kvarena":
+                cache = ours.Cache(model.config, num_blocks=160)
+            found.append(generate(model, cache, ids, do_sample=False))
+    assert found[0].shape[1] > window + 20
+    assert torch.equal(found[0], found[1])
+    model.config.sliding_window = 512  # a cache that forgets more has other tokens
+    try:
+        with torch.no_grad():
+            other = generate(model, ours.Cache(model.config, num_blocks=160), ids, do_sample=False)
+    finally:
+        model.config.sliding_window = window
+    assert not torch.equal(other, found[0])
+
+
 def scaled(k, v, how):
     return k, v, {**how, "scale": how["scale"] * 0.98}
 
@@ -216,20 +270,33 @@ def test_a_planted_fault_is_noticed(family, way, fault, monkeypatch):
     assert tokens.shape != expected.shape or not torch.equal(tokens, expected)
 
 
-@pytest.mark.parametrize("way", [greedy, beams, prompt_lookup, two_turns, left_padding])
-@pytest.mark.parametrize("family", WINDOWED)
-def test_a_cache_that_keeps_what_the_model_reads_gives_the_same_tokens(family, way):
+@functools.cache
+def stock_of_windows(family, way):
     model = model_of(family, layers=3)
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        expected = way(model, DynamicCache(config=model.config))
-        model.set_attn_implementation("kvarena")
-        # Each forward of prompt lookup may take back 3 draft tokens.
-        cache = ours.Cache(
-            model.config, num_blocks=256, block_size=4, retention="model", rollback_tokens=4
-        )
-        found = way(model, cache)
+        return way(model, DynamicCache(config=model.config))
+
+
+def with_retention(family, way):
+    """The tokens, and the cache, which keeps only what the model reads."""
+    model = model_of(family, layers=3)
+    model.set_attn_implementation("kvarena")
+    # Each forward of prompt lookup may take back 3 draft tokens.
+    cache = ours.Cache(
+        model.config, num_blocks=256, block_size=4, retention="model", rollback_tokens=4
+    )
+    with torch.no_grad():
+        return way(model, cache), cache
+
+
+@pytest.mark.parametrize("way", [greedy, beams, prompt_lookup, two_turns, left_padding])
+@pytest.mark.parametrize("family", WINDOWED)
+def test_a_cache_that_keeps_what_the_model_reads_gives_the_same_tokens(family, way):
+    expected = stock_of_windows(family, way)
+    found, cache = with_retention(family, way)
     cache.kv.check()
+    assert expected[0, -NEW_TOKENS:].unique().numel() >= 40
     assert torch.equal(expected, found)
     kinds = {group.kind: index for index, group in enumerate(cache.kv.options.groups)}
     limited = kinds.get("window", kinds.get("chunk"))
@@ -242,6 +309,25 @@ def test_a_cache_that_keeps_what_the_model_reads_gives_the_same_tokens(family, w
         assert blocks <= 13 * sum(part.group == limited for part in cache.kv.parts())
     cache.reset()
     assert cache.kv.pages().of_groups == 0
+
+
+@pytest.mark.parametrize("fault", [scaled, one_lost, two_swapped], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("way", [greedy, beams, prompt_lookup, two_turns, left_padding])
+@pytest.mark.parametrize("family", ["gemma3", "llama4"])
+def test_a_planted_fault_is_noticed_where_windows_give_up(family, way, fault, monkeypatch):
+    attend = ours.Cache.attend
+
+    def faulty(self, layer, q, k, v, mask, **how):
+        k, v, how = fault(k, v, how)
+        return attend(self, layer, q, k, v, mask, **how)
+
+    monkeypatch.setattr(ours.Cache, "attend", faulty)
+    expected = stock_of_windows(family, way)
+    try:
+        tokens, _ = with_retention(family, way)
+    except kvarena.FailedPrecondition:
+        return  # other drafts are refused, and a chunk that has ended is gone
+    assert tokens.shape != expected.shape or not torch.equal(tokens, expected)
 
 
 def test_what_a_window_gave_up_cannot_be_had_again():

@@ -100,12 +100,14 @@ AttentionProblem::AttentionProblem(const AttentionCase& c, Poison poison) : case
   for (std::int64_t i = 0; i < lse_elements() * c.head_dim_k; ++i) {
     store_f32(q_.data(), c.q_dtype, i, normal(random));
   }
+  // They do not depend on the number of query tokens.
+  std::mt19937_64 random_scale(c.seed + 19);
   std::uniform_real_distribution<float> scale(0.02F, 2.0F);
   if (c.scales != ScaleKind::none) {
     const std::int32_t count = c.scales == ScaleKind::per_head ? c.num_kv_heads : 1;
     for (std::int32_t i = 0; i < count; ++i) {
-      key_scales_.push_back(scale(random));
-      value_scales_.push_back(scale(random));
+      key_scales_.push_back(scale(random_scale));
+      value_scales_.push_back(scale(random_scale));
     }
   }
   for (std::int32_t i = 0; c.has_sinks && i < c.num_kv_heads * c.group; ++i) {

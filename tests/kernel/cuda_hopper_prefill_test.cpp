@@ -108,6 +108,29 @@ TEST_F(CudaHopperPrefill, Fp8WithEveryKindOfScales) {
   expect_all_match(cases);
 }
 
+// All of them under compute-sanitizer too.
+TEST_F(CudaHopperPrefill, Fp8InEveryInstance) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 700;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
+      for (const int variant : {0, 1, 2}) {
+        AttentionCase c = hopper_case(++seed, dtype, dim);
+        store_fp8(c);
+        c.window_tokens = variant == 1 ? 20 : 0;
+        c.soft_cap = variant == 2 ? 3.0F : 0.0F;
+        c.block_size = variant == 0 ? 32 : 16;
+        c.seq_lens = {130, 17, 300};
+        c.q_counts = {100, 17, 2};
+        c.num_kv_heads = 2;
+        c.group = 3;
+        cases.push_back(c);
+      }
+    }
+  }
+  expect_all_match(cases);
+}
+
 TEST_F(CudaHopperPrefill, ManyTilesOfTokens) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 1000;

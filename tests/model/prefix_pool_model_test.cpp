@@ -107,8 +107,8 @@ class Driver {
   }
   void notice(std::span<const BlockId> ids) {
     if (!game_.is_told && below(3) != 0) return;
+    naive_.notice(ids);  // before the real one gives blocks another content
     pool_.notice(ids);
-    naive_.notice(ids);
   }
   /// Takes the blocks that a line lacks. Returns false when there are too few.
   bool allocate(Line& line) {

@@ -199,11 +199,10 @@ bool takes_columns(const AttentionShape& shape) noexcept {
   const PlaneView& value = shape.kv.value;
   const bool has_rows = key.dtype == DType::latent_fp8 ||
                         (key.tile_order == TileOrder::chunked && kernels::has_own_chunks(key));
-  const bool has_order =
-      is_latent(shape.kv)
-          ? has_rows && shape.kv.block_size % kTileTokens == 0
-          : has_chunks_alike(shape.kv) &&
-                (value.head_dim == key.head_dim || has_short_values(shape.kv));
+  const bool has_order = is_latent(shape.kv)
+                             ? has_rows && shape.kv.block_size % kTileTokens == 0
+                             : has_chunks_alike(shape.kv) &&
+                                   (value.head_dim == key.head_dim || has_short_values(shape.kv));
   return has_order && value.block_stride == key.block_stride && has_vectors(key) &&
          has_vectors(value) && shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
          kernels::check_columns_limits(columns_limits(shape, 1, 1, false)).code == StatusCode::ok;

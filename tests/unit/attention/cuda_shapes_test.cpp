@@ -105,12 +105,17 @@ cuda::AttentionShape latents_of(DType dtype, std::int32_t heads) {
 TEST(CudaShapes, LatentsInEightBitsHaveAKernel) {
   for (const DType dtype : {DType::fp8_e4m3, DType::latent_fp8}) {
     for (const std::int32_t heads : {1, 16, 64, 128}) {
-      const cuda::AttentionShape shape = latents_of(dtype, heads);
+      cuda::AttentionShape shape = latents_of(dtype, heads);
       EXPECT_TRUE(cuda::takes_columns(shape)) << name_of(dtype) << ", " << heads;
       EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{0, 64})) << name_of(dtype);
+      const std::int64_t bytes = cuda::workspace_bytes(shape).value();
+      for (std::int32_t tokens = 1; tokens <= 64; ++tokens) {
+        const kernels::ColumnsLimits limits = cuda::columns_limits(shape, 100, tokens, false);
+        EXPECT_LT(kernels::columns_workspace_bytes(limits), bytes) << heads << " x " << tokens;
+      }
+      shape.batch_invariant_tokens = 1 << 16;
       const kernels::ColumnsLimits limits = cuda::columns_limits(shape, 100, 4, false);
-      EXPECT_LE(kernels::columns_shape(limits).columns, 32) << "of a thread block";
-      EXPECT_GT(cuda::workspace_bytes(shape).value(), kernels::columns_workspace_bytes(limits));
+      EXPECT_LE(kernels::columns_shape(limits).columns, 32) << "the kinds that have the same bits";
     }
   }
   cuda::AttentionShape shape = latents_of(DType::latent_fp8, 16);

@@ -4,6 +4,7 @@
 #include "support/status_matchers.hpp"
 
 #include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/blocktable/prefix_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,20 @@ TEST(HostBytes, AreWhatTheTablesMap) {
     const auto tables_expected =
         static_cast<double>(BlockTables::host_bytes(manager.num_blocks(), size.tables));
     EXPECT_NEAR(static_cast<double>(after - between), tables_expected, 0.02 * tables_expected);
+  }
+}
+
+TEST(HostBytes, AreWhatAPrefixPoolMaps) {
+  if (test::kSanitized) GTEST_SKIP() << "a sanitizer maps more";
+  BlockManager manager = BlockManager::create({.num_blocks = 1 << 18}).value();
+  PrefixPoolOptions options;
+  for (const bool tells : {false, true}) {
+    if (tells) options.prefix.events.tell = [](const PrefixEvent&, void*) {};
+    const std::int64_t before = mapped_bytes();
+    const auto pool = PrefixPool::create(manager, options).value();
+    const std::int64_t after = mapped_bytes();
+    const auto expected = static_cast<double>(PrefixPool::host_bytes(1 << 18, options));
+    EXPECT_NEAR(static_cast<double>(after - before), expected, 0.02 * expected);
   }
 }
 

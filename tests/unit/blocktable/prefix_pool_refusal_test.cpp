@@ -107,6 +107,17 @@ TEST_F(PrefixPoolRefusalTest, APositionBehindABlockThatOthersTook) {
   EXPECT_EQ(stats().registered, 0) << "the same blocks were handed out, and looked at";
 }
 
+TEST_F(PrefixPoolRefusalTest, APositionBehindABlockOfAnotherContent) {
+  Line line = begin(tokens(12));
+  PrefixPosition at = pool_->begin();
+  EXPECT_OK(add(at, line, 0, 1));
+  EXPECT_OK(manager_->set_content(line.ids[0], line.generations[0], BlockContent::failed));
+  EXPECT_FAILS(add(at, line, 1, 1), stale_handle, block);
+  EXPECT_EQ(stats().registered, 1) << "nobody has told";
+  pool_->notice(line.ids);
+  EXPECT_EQ(stats().registered, 0);
+}
+
 TEST_F(PrefixPoolRefusalTest, HandlesThatAreNotBlocksOfTheCaller) {
   Line line = begin(tokens(12));
   Line changed = line;

@@ -2,6 +2,7 @@
 // counted here.
 
 #include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/blocktable/prefix_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -225,6 +226,43 @@ TEST(SteadyState, NoCallWithAPrefixCacheAllocates) {
   EXPECT_EQ(failures, 0);
   EXPECT_GT(told, 1000U);
   EXPECT_GT(tables.prefix_stats().hits, 100U);
+}
+
+/// Prompts that begin alike, through a pool that evicts.
+TEST(SteadyState, APrefixPoolDoesNotAllocate) {
+  BlockManager manager = BlockManager::create({.num_blocks = 40}).value();
+  PrefixPool pool =
+      PrefixPool::create(manager, {.block_size_tokens = 4, .prefix = {.ghost_blocks = 64}}).value();
+  const HolderId holder = manager.register_holder({}).value();
+  std::vector<std::int32_t> tokens(60);
+  std::vector<BlockId> ids(15);
+  std::vector<Generation> generations(15);
+  int failures = 0;
+  const auto expect = [&](const Status& status) { failures += status.is_ok() ? 0 : 1; };
+  const std::uint64_t before = allocations.load();
+  for (std::size_t round = 0; round < 200; ++round) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<std::int32_t>(i < 20 ? i : i * round);
+    }
+    PrefixAdoption begun = pool.adopt(holder, {tokens, round % 2}, ids, generations).value();
+    const auto cached = static_cast<std::size_t>(begun.found.blocks);
+    const std::span rest = std::span(ids).subspan(cached);
+    const std::span numbers = std::span(generations).subspan(cached);
+    expect(manager.allocate(holder, rest, numbers).status());
+    pool.notice(manager.evicted());
+    expect(pool.register_blocks(begun.end, std::span(tokens).subspan(4 * cached), rest, numbers)
+               .status());
+    expect(pool.publish(rest, numbers).status());
+    expect(pool.forget(rest.last(1)));
+    expect(manager.release(holder, ids, generations));
+    pool.notice(ids);
+    static_cast<void>(pool.stats());
+  }
+  pool.forget_salt(0);
+  pool.forget_all();
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(failures, 0);
+  EXPECT_GT(pool.stats().hits, 100U);
 }
 
 }  // namespace

@@ -58,6 +58,26 @@ void expect_as_planned(const Device& device, const MemoryPlan& plan, const PlanO
             plan.total_bytes - options.context_overhead_bytes - options.graph_bytes);
 }
 
+/// A preset with one layer of 12 only, so that its weights fit any GPU, and with this much for
+/// them.
+ModelSpec one_in_twelve(std::string_view name, std::int64_t weights_bytes) {
+  ModelSpec model = *find_model_preset(name);
+  model.name += ", few layers";
+  model.shape.num_layers = 0;
+  for (CacheGroup& group : model.groups) {
+    group.num_layers = (group.num_layers + 11) / 12;
+    group.layers.clear();
+    for (std::int32_t i = 0; i < group.num_layers; ++i) {
+      group.layers.push_back({.layer = model.shape.num_layers++});
+    }
+  }
+  model.parts.clear();
+  model.parameters.reset();
+  model.weights_bytes = weights_bytes;
+  model.weights_stated = true;
+  return model;
+}
+
 TEST(PlanAllocation, OfEveryPresetOnAHostAsLargeAsAGpu) {
   int created = 0;
   int with_states = 0;
@@ -151,13 +171,43 @@ TEST(PlanAllocation, APoolOfSeveralGroupsHasThePlansPages) {
   }
 }
 
+/// Models of one kind of layers; and of windows, and of states, with few layers.
+ModelSpec tested_model(std::string_view name) {
+  const bool is_large = name == "Gemma-3-27B" || name == "Qwen3-Next-80B-A3B";
+  return is_large ? one_in_twelve(name, std::int64_t{3} << 30) : *find_model_preset(name);
+}
+
+TEST(PlanAllocation, OfFewLayersOfSeveralKinds) {
+  for (const char* name : {"Gemma-3-27B", "Qwen3-Next-80B-A3B"}) {
+    SCOPED_TRACE(name);
+    test::ReservedMemory memory;
+    const auto device = HostDevice::create({.capacity_bytes = std::uint64_t{24} << 30,
+                                            .streams = HostStreams::manual,
+                                            .memory = &memory})
+                            .value();
+    const ModelSpec model = tested_model(name);
+    const PlanOptions options{.memory_bytes = std::int64_t{24} << 30,
+                              .context_tokens = 4096,
+                              .target = target_of(*device).value()};
+    const Result<MemoryPlan> planned = plan(model, options);
+    ASSERT_OK(planned);
+    const Engine engine(*device, *planned);
+    const auto made = cache_options(model, options, *planned);
+    ASSERT_OK(made);
+    const Result<KvCache> cache = KvCache::create(*device, made->options);
+    ASSERT_OK(cache);
+    expect_as_planned(*device, *planned, options);
+    EXPECT_NE(cache->arena().groups(), nullptr);
+  }
+}
+
 class PlanOnAGpu : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlanOnAGpu, IsWhatIsAllocatedAndWhatTheDriverSays) {
   KVARENA_NEEDS_GPU();
   const auto device = test::make_cuda();
   ASSERT_NE(device, nullptr);
-  const ModelSpec model = *find_model_preset(GetParam());
+  const ModelSpec model = tested_model(GetParam());
   const MemoryInfo before = device->memory_info().value();
   const PlanOptions options{.memory_bytes = static_cast<std::int64_t>(before.total_bytes),
                             .context_tokens = 4096,
@@ -184,8 +234,8 @@ TEST_P(PlanOnAGpu, IsWhatIsAllocatedAndWhatTheDriverSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PlanOnAGpu,
-                         ::testing::Values("Phi-3-mini-4k-instruct", "Llama-3.1-8B",
-                                           "Qwen2.5-0.5B"));
+                         ::testing::Values("Phi-3-mini-4k-instruct", "Llama-3.1-8B", "Qwen2.5-0.5B",
+                                           "Gemma-3-27B", "Qwen3-Next-80B-A3B"));
 
 }  // namespace
 }  // namespace kvarena::capacity
