@@ -122,7 +122,7 @@ impl Parts {
         self.add(slice.as_ptr() as *mut u8, size_of_val(slice), false)
     }
 
-    fn optional_input<T>(&mut self, slice: Option<&[T]>) -> Option<usize> {
+    pub(crate) fn optional_input<T>(&mut self, slice: Option<&[T]>) -> Option<usize> {
         slice.map(|s| self.input(s))
     }
 
@@ -140,7 +140,7 @@ impl Parts {
         }
     }
 
-    fn optional_address<T>(&self, index: Option<usize>) -> *mut T {
+    pub(crate) fn optional_address<T>(&self, index: Option<usize>) -> *mut T {
         index.map_or(ptr::null_mut(), |i| self.address(i))
     }
 }
