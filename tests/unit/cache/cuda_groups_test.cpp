@@ -24,7 +24,10 @@ using test::all_gpu_cases;
 using test::EngineGroup;
 using test::GpuCase;
 using test::Graph;
+using test::group;
 using test::GroupEngine;
+using test::kFull;
+using test::kWindow;
 
 /// Milliseconds since the last call, for the log.
 int lap() {

@@ -32,7 +32,7 @@ struct PrefixProbe {
     const Generation generation = index.block(id).generation;
     index.erase(id);
     Hash128 chain;
-    cache.hash_.extend({}, tokens.data(), std::ssize(tokens), std::span(&chain, 1));
+    cache.hash_.extend({}, tokens.data(), tokens.size(), std::span(&chain, 1));
     index.insert(id, generation, chain ^ cache.hash_.root_of(salt), {tokens.data(), {}, {}, salt},
                  0);
     index.block(id).marks |= PrefixBlock::kPublished;
