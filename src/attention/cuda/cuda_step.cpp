@@ -59,12 +59,13 @@ WorkspaceParts parts_of(const StepPlan& plan, const RowClasses& classes,
 }
 
 /// Returns the kernels of a step. Rows with many query columns are prompts where one launch cannot
-/// serve them all.
+/// serve them all, and over latents with a window.
 StepKernels step_kernels(const StepPlan& plan, RowClasses classes, bool has_window) noexcept {
   const RowCounts& rows = plan.step.rows;
   const bool has_runs = rows.column_tokens > plan.columns.q_len;  // rows have several
   const std::int64_t runs = has_runs ? plan.step.total_q / kernels::kRunTokens : 0;
-  const bool is_column_step = rows.columns + runs <= plan.columns.max_rows;
+  const bool has_latent_window = has_window && plan.columns.head_dim == kernels::kLatentDim;
+  const bool is_column_step = rows.columns + runs <= plan.columns.max_rows && !has_latent_window;
   if (!is_column_step) classes.column_tokens = 0;
   const bool has_prefixes = plan.parts.prefixes != nullptr && is_column_step && !has_window &&
                             plan.step.shape.batch_invariant_tokens == 0;

@@ -74,7 +74,7 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const json p = planned(sparse);
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_TRUE(p.at("settings_refused").is_null());
-  EXPECT_EQ(p.at("settings").at("num_pages"), p.at("num_pages"));
+  EXPECT_EQ(p.at("settings").at("num_pages"), p.at("num_blocks")) << "a page is one block";
   const std::string int8 =
       "--model Llama-3.1-8B --gpu H200-SXM --context 8192 --kv-dtype int8 --kv-scales "
       "per_token_head";
