@@ -21,7 +21,7 @@ TIE = 2.0**-6  # of the largest logit
 BF16_RANGE = 0.02  # initializer_range of both architectures where none is given
 LARGER = 1.1  # kvarena's mean error of logits may be so many times stock's
 BLOCKS = 1024
-SEEN, DISTINCT = 60, 40  # of the last tokens of a row so many are different
+SEEN, DISTINCT = 60, 40  # in float32, of the last tokens of a row so many are different
 NOISE = 0.001  # of an assistant's weights
 
 
@@ -185,7 +185,8 @@ def compare(report, exact, model, case, name, dtype):
         first = at if first is None else min(first, at)
         here = gaps(exact, model, case, row, b[:at], a[at], b[at])
         worst = max(worst, here, key=lambda each: each[0] or 0)
-    varied = expected[0, -SEEN:].unique().numel() >= DISTINCT
+    # The weights for bf16 repeat themselves sooner. There only the first token that differs counts.
+    varied = dtype == "bf16" or expected[0, -SEEN:].unique().numel() >= DISTINCT
     good = first is None or (dtype == "bf16" and worst[0] <= TIE)
     report.row(
         f"{name} {dtype} {case.name}",
