@@ -4,6 +4,7 @@
 #include "kernels/common/convert.cuh"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 
 #include <cstdint>
@@ -90,16 +91,8 @@ Status launch_latent_append(const AppendParams& params, bool overlap,
       token_stride(p.key_token_stride, plane.num_heads, plane.head_dim, params.dtype);
   const std::int64_t blocks = (params.num_tokens * plane.num_heads * 32 + kThreads - 1) / kThreads;
   if (Status s = in_range(Resource::num_tokens, blocks, 1, 0x7fffffff); !s) return s;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  return launch_status(cudaLaunchKernelEx(&config, kernel, p));
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kThreads)};
+  return launch_status(launch_kernel(kernel, shape, overlap, stream, p));
 }
 
 }  // namespace kvarena::kernels

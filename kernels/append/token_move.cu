@@ -1,6 +1,7 @@
 #include "kernels/append/token_move.cuh"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 
 #include <algorithm>
@@ -79,17 +80,10 @@ Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
   const unsigned y = std::max(1U, kMoveThreads / x);
   const bool many = m.num_tokens * units * m.num_planes >= kManyTokens * kManyThreads;
   const std::int64_t per_block = std::int64_t{y} * (many ? kManyTokens : 1);
-  cudaLaunchConfig_t config{};
-  config.gridDim =
+  const LaunchShape shape{
       dim3(static_cast<unsigned>((m.num_tokens + per_block - 1) / per_block),
-           static_cast<unsigned>((units + x - 1) / x), static_cast<unsigned>(m.num_planes));
-  config.blockDim = dim3(x, y, 1);
-  config.stream = stream;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = m.overlap ? 1 : 0;
+           static_cast<unsigned>((units + x - 1) / x), static_cast<unsigned>(m.num_planes)),
+      dim3(x, y)};
   const std::int64_t per_head = units / plane.num_heads;
   // The upper half of a unit times ceil(2^32 / per_head) is exact while units * per_head <= 2^32.
   const bool exact = per_head > 1 && units * per_head <= (std::int64_t{1} << 32);
@@ -97,7 +91,7 @@ Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
       exact ? static_cast<std::uint32_t>(((std::int64_t{1} << 32) + per_head - 1) / per_head) : 0;
   const Instance& chosen = vectors ? instance : kElementInstance;
   const Kernel kernel = (many ? chosen.many : chosen.one)[static_cast<int>(m.map)];
-  return launch_status(cudaLaunchKernelEx(&config, kernel, m));
+  return launch_status(launch_kernel(kernel, shape, m.overlap, stream, m));
 }
 
 /// Returns contiguous [tokens, heads, dim] memory as a plane of one block.

@@ -6,6 +6,7 @@
 
 #include "kernels/columns/columns.cuh"
 #include "kernels/columns/columns_members.cuh"
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 
 #include <algorithm>
@@ -30,25 +31,15 @@ cudaError_t launch_variant(const Launch& launch, bool overlap, cudaStream_t stre
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = overlap ? 1 : 0;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.workspace.blocks));
-  config.blockDim = dim3(C::kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, launch);
+  const LaunchShape shape{dim3(static_cast<unsigned>(launch.workspace.blocks)), dim3(C::kThreads),
+                          kBytes};
+  const cudaError_t launched = launch_kernel(kernel, shape, overlap, stream, launch);
   if constexpr (C::kHasTiles) {
     if (launched != cudaSuccess || !launch.has_members()) return launched;
     // The kernel before this one is ours, and it waits for the one in front of it.
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(static_cast<unsigned>(member_blocks(launch)));
-    config.blockDim = dim3(kMemberThreads);
-    config.dynamicSmemBytes = 0;
-    return cudaLaunchKernelEx(&config, combine_members<C>, launch);
+    const LaunchShape members{dim3(static_cast<unsigned>(member_blocks(launch))),
+                              dim3(kMemberThreads)};
+    return launch_kernel(combine_members<C>, members, true, stream, launch);
   }
   return launched;
 }

@@ -1,4 +1,5 @@
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 #include "kernels/decode/decode.cuh"
 
@@ -19,15 +20,6 @@ constexpr auto kKernel =
 template <class T, class S, int D, int W, int PerSm>
 cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace, int blocks,
                    bool overlap, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = overlap ? 1 : 0;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(W * 32);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
   const auto tiles = static_cast<std::uint32_t>(params.block_size / kTileTokens);
   const DecodeConstants constants{tiles, ((std::uint64_t{1} << 32) + tiles - 1) / tiles};
   const bool has_one_token = params.max_q_len == 1;
@@ -35,7 +27,8 @@ cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace,
                                                   : kKernel<T, S, D, W, PerSm, false, true>)
                                     : (tiles == 1 ? kKernel<T, S, D, W, PerSm, true, false>
                                                   : kKernel<T, S, D, W, PerSm, false, false>);
-  return cudaLaunchKernelEx(&config, kernel, params, workspace, constants);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(W * 32)};
+  return launch_kernel(kernel, shape, overlap, stream, params, workspace, constants);
 }
 
 /// Loads the kernels of one instance.

@@ -2,6 +2,7 @@
 
 #include "kernels/latent/latent.cuh"
 
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 
 namespace kvarena::kernels::columns {
@@ -22,24 +23,14 @@ cudaError_t launch_latent(const Launch& launch, bool overlap, cudaStream_t strea
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = overlap ? 1 : 0;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.workspace.blocks));
-  config.blockDim = dim3(C::kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, launch);
+  const LaunchShape shape{dim3(static_cast<unsigned>(launch.workspace.blocks)), dim3(C::kThreads),
+                          kBytes};
+  const cudaError_t launched = launch_kernel(kernel, shape, overlap, stream, launch);
   if (launched != cudaSuccess) return launched;
   // The kernel before this one is ours, and it waits for the one in front of it.
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.gridDim = dim3(static_cast<unsigned>(2 * launch.workspace.blocks));
-  config.blockDim = dim3(latent::kCombineThreads);
-  config.dynamicSmemBytes = 0;
-  return cudaLaunchKernelEx(&config, latent::combine_latents<C>, launch);
+  const LaunchShape combine{dim3(static_cast<unsigned>(2 * launch.workspace.blocks)),
+                            dim3(latent::kCombineThreads)};
+  return launch_kernel(latent::combine_latents<C>, combine, true, stream, launch);
 }
 
 template <class C>

@@ -1,6 +1,7 @@
 #include "kernels/prefill/prefill.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 #include "kernels/prefill/hopper_instances.h"
 #include "kernels/prefill/prefill.cuh"
@@ -143,18 +144,11 @@ Status launch_hopper(const HopperInstance& instance, const PrefillParams& p,
   if (Status s = launch_status(prepare(instance)); !s) return s;
   const AttentionParams& a = p.attention;
   const std::int64_t tiles = p.total_q * launch.group.value / kPlanRows + a.batch.num_rows;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(
-      static_cast<unsigned>(std::min<std::int64_t>(p.num_sms, tiles * a.kv.key.num_heads)), 1, 1);
-  config.blockDim = dim3(static_cast<unsigned>(instance.threads), 1, 1);
-  config.dynamicSmemBytes = static_cast<std::size_t>(instance.shared_bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return launch_status(cudaLaunchKernelEx(&config, instance.kernel, p, launch));
+  const std::int64_t blocks = std::min<std::int64_t>(p.num_sms, tiles * a.kv.key.num_heads);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
+                          dim3(static_cast<unsigned>(instance.threads)),
+                          static_cast<std::size_t>(instance.shared_bytes)};
+  return launch_status(launch_kernel(instance.kernel, shape, true, stream, p, launch));
 }
 
 Status check_float(DType dtype) noexcept {
