@@ -45,9 +45,10 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   return count - from_free;
 }
 
-/// Hands out evictable blocks, from the head of the list.
+/// Hands out evictable blocks, from the head of the list. Their list is at the end of the free
+/// stack's memory, which free blocks cannot need while these are held.
 void BlockPool::evict(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
-  BlockId* evicted = free_stack_.data() + counts_.free;
+  BlockId* evicted = free_stack_.data() + (std::ssize(free_stack_) - count);
   const auto hand_out_evicted = [&](BlockId id) {
     Record& r = record(id);
     r.word = kHeld | 1;

@@ -137,9 +137,9 @@ class BlockPool {
     if (order_ != nullptr && content(id) == BlockContent::published) order_->use(id);
   }
   /// The blocks that the last `take` evicted, of which there were `count`, in the order of
-  /// eviction. Valid until the next change.
+  /// eviction. Valid until the next `take`, while all of them are held.
   std::span<const BlockId> last_evicted(std::size_t count) const noexcept {
-    return std::span(free_stack_).subspan(static_cast<std::size_t>(counts_.free), count);
+    return std::span(free_stack_).last(count);
   }
   /// Drops the cached content of an evictable block, which becomes free.
   void free_evictable(BlockId id) noexcept;

@@ -103,7 +103,8 @@ void BlockTables::Impl::resolve_shared_tails() {
   }
 }
 
-/// Returns whether the manager has the blocks of all holder_demands. O(growths).
+/// Returns whether the manager has the blocks of all holder_demands, those that floors would let go
+/// included. O(growths), and the blocks that floors keep where these are needed.
 bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urgency) const {
   std::int64_t beyond_promises = 0;
   Urgency of_all = Urgency::growth;
@@ -114,7 +115,8 @@ bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urge
     beyond_promises += holder_demands[g].count - promised;
     of_all = std::max(of_all, its[g].urgency.value_or(urgency));
   }
-  return manager->can_allocate(beyond_promises, of_all);
+  if (manager->can_allocate(beyond_promises, of_all)) return true;
+  return prefix != nullptr && prefix->accounts().keeps_any() && yield_floors(its, urgency, false);
 }
 
 /// Checks that there are pages for all growths. When blocks are missing too, it returns ok, so that
@@ -146,7 +148,9 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
     if (can_undo) its[g].promised = manager->holder(its[g].sequence->holder)->reserved;
   }
   if (Status status = check_pages(its, urgency); !status) return status;
-  if (prefix != nullptr && prefix->accounts().keeps_any()) yield_floors(its, urgency);
+  if (prefix != nullptr && prefix->accounts().keeps_any()) {
+    static_cast<void>(yield_floors(its, urgency, true));
+  }
   // The manager refuses more blocks than the whole pool before it looks at the spans.
   const auto size = static_cast<std::size_t>(std::min(num_new_blocks, manager->num_blocks()));
   const Result<std::int64_t> evicted = manager->allocate_each(

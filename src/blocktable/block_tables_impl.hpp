@@ -150,7 +150,7 @@ struct BlockTables::Impl {
                          std::int64_t revived) const noexcept;
   Status take_prefix(Sequence& sequence, std::span<const std::int32_t> its_tokens,
                      const PrefixMatch& found);
-  void yield_floors(std::span<const Growth> its, Urgency urgency) noexcept;
+  bool yield_floors(std::span<const Growth> its, Urgency urgency, bool lets_go) const noexcept;
   void count_salts(Explanation& explanation) const noexcept;
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   template <class Demands>

@@ -184,7 +184,11 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
     if (Status s = check_blocks(blocks[g], needed, end[g]); !s) return s;
     if (Status s = check_groups_of(blocks[g].ids, g); !s) return s;
     if (Status s = check_tenants(blocks[g], g, length, options); !s) return s;
-    first[g] = end[g] == 0 ? 0 : blocks[g].first_block;
+    if (end[g] == 0) continue;
+    // Blocks in front of those that a sequence of this length keeps are not taken.
+    const std::int64_t own =
+        group.grows() && length > 0 ? retained(group.retention, length).first_block : 0;
+    first[g] = std::max(blocks[g].first_block, own);
   }
   if (Status s = check_new_tables(first, end, 0); !s) return s;
   const Result<SequenceId> id = insert(options, 0);
@@ -192,20 +196,21 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   Sequence& s = *t.sequences.find(*id);
   const std::span<Table> its = tables_of(*id);
   for (std::size_t g = 0; g < size(); ++g) {
-    const Status status = blocks[g].ids.empty()
-                              ? Status{}
-                              : t.manager->retain(s.holder, blocks[g].ids, blocks[g].generations);
+    const auto skipped =
+        static_cast<std::size_t>(blocks[g].ids.empty() ? 0 : first[g] - blocks[g].first_block);
+    const std::span<const BlockId> ids = blocks[g].ids.subspan(skipped);
+    const std::span<const Generation> generations = blocks[g].generations.subspan(skipped);
+    const Status status = ids.empty() ? Status{} : t.manager->retain(s.holder, ids, generations);
     if (!status) {
       static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
       --t.sequences_ever;
       return status;
     }
-    if (blocks[g].ids.empty()) continue;
+    if (ids.empty()) continue;
     its[g].first_held = static_cast<std::int32_t>(first[g]);
     its[g].tree.append_absent(t.pages, its[g].first_held);
     if (list[g].grows()) end_slots += first[g] * list[g].block_size;
-    add_blocks(its[g], g, blocks[g].ids.data(), blocks[g].generations.data(),
-               std::ssize(blocks[g].ids));
+    add_blocks(its[g], g, ids.data(), generations.data(), std::ssize(ids));
   }
   s.length = static_cast<std::int32_t>(length);
   t.tokens += length;

@@ -218,7 +218,7 @@ void SaltAccounts::want(std::int32_t number, std::int64_t blocks) noexcept {
 }
 
 /// Only blocks that nobody but the floor holds come back. First it counts, then it lets go.
-void SaltAccounts::yield(std::int64_t missing) noexcept {
+bool SaltAccounts::yield(std::int64_t missing, bool lets_go) noexcept {
   ++yields_;
   const auto visit = [&](auto let) {
     std::int64_t left = missing;
@@ -237,8 +237,9 @@ void SaltAccounts::yield(std::int64_t missing) noexcept {
     }
     return left;
   };
-  if (visit([](Account&, BlockId) {}) > 0) return;
-  visit([this](Account& account, BlockId id) { let_go(account, id); });
+  if (visit([](Account&, BlockId) {}) > 0) return false;
+  if (lets_go) visit([this](Account& account, BlockId id) { let_go(account, id); });
+  return true;
 }
 
 Status SaltAccounts::check_list(const Account& account, std::uint32_t number, std::uint32_t kind,

@@ -71,9 +71,9 @@ class SaltAccounts {
 
   /// An append that lacks blocks wants so many for sequences of the account.
   void want(std::int32_t account, std::int64_t blocks) noexcept;
-  /// Lets the floors of those who want blocks go for `missing` blocks of the pool, all or nothing.
-  /// Ends the wants.
-  void yield(std::int64_t missing) noexcept;
+  /// Lets the floors of those who want blocks go for `missing` blocks of the pool, all or nothing;
+  /// without lets_go it changes nothing. Returns whether they have so many. Ends the wants.
+  bool yield(std::int64_t missing, bool lets_go) noexcept;
   bool keeps_any() const noexcept { return kept_ != 0; }
   std::int64_t kept() const noexcept { return kept_; }
 

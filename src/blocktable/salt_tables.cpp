@@ -55,8 +55,9 @@ Result<SaltFigures> BlockTables::salt_figures(std::uint64_t salt) const {
 }
 
 /// Lets floors go for the blocks that sequences of their own salts lack. The manager then has what
-/// it is asked for, or refuses.
-void BlockTables::Impl::yield_floors(std::span<const Growth> its, Urgency urgency) noexcept {
+/// it is asked for, or refuses. Without lets_go it only tells whether the floors have so many.
+bool BlockTables::Impl::yield_floors(std::span<const Growth> its, Urgency urgency,
+                                     bool lets_go) const noexcept {
   std::int64_t beyond_promises = 0;
   Urgency of_all = Urgency::growth;
   for (std::size_t g = 0; g < its.size(); ++g) {
@@ -72,7 +73,7 @@ void BlockTables::Impl::yield_floors(std::span<const Growth> its, Urgency urgenc
   const BlockStats stats = manager->stats();
   const std::int64_t kept = of_all == Urgency::admission ? stats.watermark : 0;
   const std::int64_t left = stats.available() - stats.reserved - kept;
-  prefix->accounts().yield(std::max<std::int64_t>(0, beyond_promises - left));
+  return prefix->accounts().yield(std::max<std::int64_t>(0, beyond_promises - left), lets_go);
 }
 
 /// The largest shares, most first, without a list of all.

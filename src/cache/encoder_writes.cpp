@@ -63,12 +63,14 @@ EncoderWrites::Encoder& EncoderWrites::encoder_of(SequenceId id) noexcept {
 }
 
 void EncoderWrites::begin(SequenceId id, std::int32_t cross_tokens) noexcept {
-  encoder_of(id) = {.end_step = 0, .exists = cross_tokens > 0};
+  encoder_of(id) = {.end_step = 0, .sequence = cross_tokens > 0 ? id : kNoSequence};
   std::fill_n(bits_of(id), words_, 0);
 }
 
 void EncoderWrites::inherit(SequenceId parent, SequenceId child) noexcept {
-  encoder_of(child) = encoder_of(parent);
+  const Encoder& its = encoder_of(parent);
+  encoder_of(child) = {.end_step = its.end_step,
+                       .sequence = its.sequence == parent ? child : kNoSequence};
   std::copy_n(bits_of(parent), words_, bits_of(child));
 }
 
@@ -87,7 +89,7 @@ void EncoderWrites::assume_all(SequenceId id) noexcept {
 void EncoderWrites::begin_batch(std::span<const AppendDemand> demands) noexcept {
   rows_.clear();
   for (const AppendDemand& demand : demands) {
-    if (demand.num_tokens == 0 || !encoder_of(demand.sequence).exists) continue;
+    if (demand.num_tokens == 0 || encoder_of(demand.sequence).sequence == kNoSequence) continue;
     rows_.push_back(demand.sequence);
   }
 }
@@ -98,19 +100,23 @@ void EncoderWrites::set(SequenceId id, std::int32_t layer) noexcept {
 }
 
 void EncoderWrites::note(SequenceId id, std::int32_t layer, std::uint64_t step) noexcept {
+  Encoder& its = encoder_of(id);
+  if (its.sequence != id) return;
   set(id, layer);
-  std::uint64_t& end = encoder_of(id).end_step;
-  end = std::max(end, step + 1);
+  its.end_step = std::max(its.end_step, step + 1);
 }
 
 void EncoderWrites::note_batch(std::int32_t layer, std::uint64_t step) noexcept {
   for (const SequenceId id : rows_) note(id, layer, step);
 }
 
-std::optional<SequenceId> EncoderWrites::lacking(std::int32_t layer) const noexcept {
+/// The bit of a sequence that has ended may be that of another one by now.
+std::optional<SequenceId> EncoderWrites::lacking(std::int32_t layer,
+                                                 const BlockTables& tables) const noexcept {
   const auto place = static_cast<std::size_t>(places_[static_cast<std::size_t>(layer)]);
   const auto found = std::ranges::find_if(rows_, [&](SequenceId id) {
-    return (bits_of(id)[place / kWordBits] >> (place % kWordBits) & 1) == 0;
+    const bool has = (bits_of(id)[place / kWordBits] >> (place % kWordBits) & 1) != 0;
+    return !has && tables.info(id);
   });
   return found == rows_.end() ? std::nullopt : std::optional(*found);
 }

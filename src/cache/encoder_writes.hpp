@@ -38,19 +38,20 @@ class EncoderWrites {
 
   /// A step begins with these rows. O(rows).
   void begin_batch(std::span<const AppendDemand> demands) noexcept;
-  /// Step `step` wrote the layer's K and V of one sequence, or of all rows of the batch.
+  /// Step `step` wrote the layer's K and V of one sequence, or of all rows of the batch. Nothing is
+  /// noted for sequences that have ended.
   void note(SequenceId id, std::int32_t layer, std::uint64_t step) noexcept;
   void note_batch(std::int32_t layer, std::uint64_t step) noexcept;
-  /// Returns a sequence of the batch whose encoder has no K and V in this layer, if there is one.
-  /// O(rows).
-  std::optional<SequenceId> lacking(std::int32_t layer) const noexcept;
+  /// Returns a sequence of the batch that has not ended since and whose encoder has no K and V in
+  /// this layer, if there is one. O(rows).
+  std::optional<SequenceId> lacking(std::int32_t layer, const BlockTables& tables) const noexcept;
   /// Forgets what sequences have that steps `step` or later wrote to. O(sequences).
   void forget_since(std::uint64_t step) noexcept;
 
  private:
   struct Encoder {
     std::uint64_t end_step;  // one behind the last step that wrote it; 0: none did
-    bool exists;
+    SequenceId sequence;     // the last that took the slot; kNoSequence: it has no encoder
   };
   static std::int64_t num_words(const GroupLayout& layout) noexcept;
   std::uint64_t* bits_of(SequenceId id) noexcept;

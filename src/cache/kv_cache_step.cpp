@@ -74,7 +74,7 @@ Status KvCache::Impl::check_encoders(std::int32_t layer, std::int32_t owner,
                                      bool is_written) noexcept {
   if (phase == StepPhase::recording) return {};
   if (is_written) encoders->note_batch(owner, step);
-  const std::optional<SequenceId> lacking = encoders->lacking(owner);
+  const std::optional<SequenceId> lacking = encoders->lacking(owner, *tables);
   return lacking ? encoder_not_written(layer, lacking->value) : Status{};
 }
 

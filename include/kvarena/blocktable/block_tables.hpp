@@ -78,7 +78,8 @@ class KVARENA_EXPORT BlockTables {
                           const SequenceOptions& options = {});
   /// With groups: creates a sequence from blocks that somebody holds or that are cached, and takes
   /// a reference on each. In each group they end with the last token and begin at the latest with
-  /// that of oldest_needed; those of an encoder may be left out. Returns what create_sequence and
+  /// that of oldest_needed; those in front of `retained` are not taken, and those of an encoder may
+  /// be left out. Returns what create_sequence and
   /// BlockManager::retain return, exhausted (table_page), or invalid_argument (num_groups,
   /// block_index, num_blocks, span_size; option groups: a block of another group). With a prefix
   /// cache also invalid_argument (option salt, extra_keys, first_token) for a block that belongs to

@@ -315,6 +315,28 @@ TEST_F(GroupTablesTest, BlocksAreTakenByGroup) {
   EXPECT_EQ(copied->copy_groups[1], 1);
 }
 
+TEST_F(GroupTablesTest, OfGivenBlocksAWindowKeepsItsOwn) {
+  create(40);
+  const SequenceId id = tables_->create_sequence().value();
+  ASSERT_OK(grow(id, 22));  // not settled: the window still has all blocks
+  std::vector<std::vector<BlockId>> ids(2, std::vector<BlockId>(6));
+  std::vector<std::vector<Generation>> generations(2);
+  std::vector<GroupBlocks> all;
+  for (std::int32_t g = 0; g < 2; ++g) {
+    const auto at = static_cast<std::size_t>(g);
+    ASSERT_EQ(tables_->blocks_of(id, ids[at], g).value(), 6);
+    for (const BlockId block : ids[at]) generations[at].push_back(manager_->generation(block));
+    all.push_back({0, ids[at], generations[at]});
+  }
+  const SequenceId made = tables_->create_sequence_from(22, all).value();
+  tables_->settle_append();
+  EXPECT_OK(tables_->check_invariants());
+  EXPECT_EQ(blocks(made, 1), blocks(id, 1));
+  ASSERT_OK(tables_->destroy(id));
+  EXPECT_OK(tables_->check_invariants());
+  EXPECT_EQ(manager_->group_stats(1).referenced, 3);
+}
+
 TEST_F(GroupTablesTest, PinsHoldAGroupOrAll) {
   create(40);
   const SequenceId id = sequence(22);

@@ -41,6 +41,7 @@ class PrefixPoolTest : public ::testing::Test {
     std::int32_t max_extra_keys = 2;
     DuplicateRule duplicates = DuplicateRule::duplicate;
     PrefixEventSink events{};
+    EvictionPolicy eviction = BlockManagerOptions{}.eviction;
   };
 
   PrefixPoolTest() = default;
@@ -50,7 +51,8 @@ class PrefixPoolTest : public ::testing::Test {
   void create(const Sizes& sizes) {
     pool_.reset();
     manager_.reset();
-    manager_.emplace(BlockManager::create({.num_blocks = sizes.num_blocks}).value());
+    manager_.emplace(
+        BlockManager::create({.num_blocks = sizes.num_blocks, .eviction = sizes.eviction}).value());
     pool_.emplace(PrefixPool::create(*manager_, {.block_size_tokens = kSize,
                                                  .prefix = {.hash_key = {7, 11},
                                                             .max_extra_keys = sizes.max_extra_keys,

@@ -172,6 +172,23 @@ TEST_F(PrefixPoolTest, EvictionsUnregister) {
   EXPECT_EQ(stats().removals_by[static_cast<std::size_t>(PrefixRemoval::evicted)], 1U);
 }
 
+/// The blocks behind an evicted one come free while `notice` reads the list of evicted blocks.
+TEST_F(PrefixPoolTest, EvictionsWithBlocksBehindThemAreAllNoticed) {
+  create({.num_blocks = 6, .eviction = EvictionPolicy::fifo});
+  for (const Tokens& list : {tokens(4), tokens(4, 50), tokens(16), tokens(4, 90)}) {
+    Line line = computed(list);
+    end(line);
+  }
+  EXPECT_EQ(manager_->stats().evictable, 6);
+  Line large = begin(tokens(8, 200));
+  EXPECT_EQ(manager_->evicted().size(), 2U);
+  EXPECT_EQ(first({manager_->evicted().begin(), manager_->evicted().end()}, 2), large.ids);
+  EXPECT_EQ(stats().registered, 1);
+  EXPECT_EQ(stats().removals_by[static_cast<std::size_t>(PrefixRemoval::evicted)], 2U);
+  EXPECT_EQ(match(tokens(5, 50)).removal, PrefixRemoval::evicted);
+  EXPECT_EQ(match(tokens(5, 90)).blocks, 1);
+}
+
 TEST_F(PrefixPoolTest, WhatIsNotToldIsNeverMatched) {
   Line one = computed(tokens(12));
   end(one);

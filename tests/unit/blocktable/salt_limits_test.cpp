@@ -186,6 +186,23 @@ TEST_F(SaltLimitsTest, WhatIsForgottenIsNotKept) {
   expect_whole();
 }
 
+TEST_F(SaltLimitsTest, BlocksOfAFloorNeedTablePagesToo) {
+  create({.num_blocks = 8, .max_holders = 32},
+         {.block_size_tokens = 4,
+          .max_sequences = 8,
+          .max_table_pages = 1,
+          .prefix_cache = {.is_on = true, .hash_key = {7, 11}, .max_accounts = 2}});
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 8}));
+  cache(tokens(32), 1);
+  EXPECT_EQ(figures(1).kept, 8) << "the whole pool";
+  const AppendDemand demands[] = {{begin({}, 1), 4}, {begin({}, 1), 4}};
+  EXPECT_REFUSED(tables().append(demands), exhausted, table_page);
+  EXPECT_EQ(figures(1).kept, 8);
+  EXPECT_OK(tables().append(std::span(demands).first(1)));
+  EXPECT_EQ(figures(1).kept, 7);
+  expect_whole();
+}
+
 TEST_F(SaltLimitsTest, AnAccountEndsWithItsLastBlock) {
   EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 1}));
   const SequenceId id = begin(tokens(5), 1);

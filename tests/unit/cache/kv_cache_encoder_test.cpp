@@ -116,6 +116,25 @@ TEST_F(GroupEncoder, OfAnAbortedStepIsWrittenAgain) {
   ASSERT_OK(cache_.end_step());
 }
 
+TEST_F(GroupEncoder, OfASequenceThatEndsInTheStepIsNobodys) {
+  const SequenceId first = create(3);
+  const SequenceId second = create(3);
+  begin({{first, 2}, {second, 1}});
+  ASSERT_OK(write(second));
+  EXPECT_EQ(attend().required, first.value);
+  ASSERT_OK(cache_.destroy(first));
+  EXPECT_OK(attend()) << "nobody asks for the row of a sequence that has ended";
+  const SequenceId next = create(3);  // in the place of the first
+  EXPECT_OK(attend()) << "the new one is not in the step";
+  EXPECT_OK(write(first)) << "its row is there until the step ends";
+  ASSERT_OK(cache_.end_step());
+  begin({{next, 1}});
+  EXPECT_EQ(attend().required, next.value) << "what was written is not its own";
+  ASSERT_OK(write(next));
+  EXPECT_OK(attend());
+  ASSERT_OK(cache_.end_step());
+}
+
 TEST_F(GroupEncoder, OfBlocksFromElsewhereIsThere) {
   const SequenceId first = create(3);
   begin({{first, 16}});
