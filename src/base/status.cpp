@@ -59,6 +59,7 @@ std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::i
 /// The content of a pool, or the things of which a call has too many: "table pages", "host memory",
 /// "tokens".
 std::string contents_of(Resource pool) {
+  if (pool == Resource::capacity) return "room";
   std::string noun(name_of(pool));
   if (noun.starts_with("num_")) return noun.substr(4);
   std::ranges::replace(noun, '_', ' ');
@@ -212,6 +213,9 @@ std::string text_of_state(const Status& status) {
         "that can be had is {}",
         status.subject, status.required, status.available);
   }
+  if (status.resource == Resource::thread) {
+    return "another thread is inside this object; call it from one thread at a time";
+  }
   if (status.required == 0 && status.available == 0) {
     return fmt::format("{} {} is in a state that forbids the call", what, status.subject);
   }
@@ -251,8 +255,9 @@ std::string text_of(const Status& status) {
       if (status.resource == Resource::pointer) {
         return fmt::format("{:#x} is no handle of this kind, or was released", status.subject);
       }
-      return fmt::format("handle of {} {} is stale: it has been handed out again since", what,
-                         status.subject);
+      return fmt::format(
+          "handle of {} {} is stale: it was given back, forgotten or handed out again since", what,
+          status.subject);
     case StatusCode::reference_underflow:
       return fmt::format("{} {} released {} references but holds {}", what, status.subject,
                          status.required, status.available);

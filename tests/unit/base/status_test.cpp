@@ -146,6 +146,12 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(out, "out of blocks") && contains(out, "12") && contains(out, "5")) << out;
   EXPECT_TRUE(contains(describe(exhausted(Resource::fence_entry, 1, 0)), "fence entries"));
   EXPECT_TRUE(contains(describe(exhausted(Resource::host_memory, 1, 0)), "out of host memory:"));
+  EXPECT_TRUE(contains(describe(exhausted(Resource::capacity, 3, 2)), "out of room: 3 required"));
+  EXPECT_TRUE(
+      contains(describe(failed_precondition(Resource::thread)), "another thread is inside"));
+  EXPECT_TRUE(contains(
+      describe(Status{.code = StatusCode::stale_handle, .resource = Resource::block, .subject = 7}),
+      "block 7 is stale"));
   const std::string vram = describe(insufficient_vram(1000, 10));
   EXPECT_TRUE(contains(vram, "not enough device memory") && contains(vram, "1000")) << vram;
   EXPECT_TRUE(contains(describe(not_found(Resource::sequence, 31)), "sequence 31"));
