@@ -96,6 +96,7 @@ struct BlockManager::Impl {
                              Urgency served) noexcept;
   Status check_pages(std::span<const HolderDemand> demands, Urgency urgency,
                      const DemandTotals& totals) noexcept;
+  BlockId take_one(const HolderDemand& demand, Holder& holder, bool turns) noexcept;
   std::int64_t take_pages(const HolderDemand& demand, BlockId* ids, Generation* generations,
                           std::int64_t budget) noexcept;
   void take_leftover(const HolderDemand& demand, std::span<BlockId> ids,

@@ -158,6 +158,7 @@ class BlockPool {
   }
   /// Prepares the cache for hand_out.
   void prefetch(BlockId id) const noexcept { __builtin_prefetch(&records_[index(id)], 1); }
+  void prefetch_fence(BlockId id) const noexcept { __builtin_prefetch(&side_[index(id)]); }
   /// Ends the cached content of a block that its page has just taken or lost.
   void evict(BlockId id) noexcept {
     record(id).word = 0;

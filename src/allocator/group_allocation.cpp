@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kPrefetchDistance = 8;
+constexpr std::int64_t kFreePagesAhead = 16;
 
 Status check_sizes(std::size_t ids, std::size_t generations, std::int64_t expected) noexcept {
   for (const std::size_t size : {ids, generations}) {
@@ -32,7 +33,7 @@ struct Wanted {
   std::int64_t pages;
 };
 
-Wanted wanted_of(const PagePool& pages, const HolderDemand& demand) noexcept {
+inline Wanted wanted_of(const PagePool& pages, const HolderDemand& demand) noexcept {
   const std::int64_t own = std::min<std::int64_t>(
       demand.count, pages.own_slots(HolderTable::slot_of(demand.holder), demand.group));
   if (own == demand.count) return {own, 0};
@@ -102,6 +103,7 @@ Status BlockManager::Impl::add_up_pages(std::span<const HolderDemand> demands, U
     }
     const Wanted wanted = wanted_of(pages, demand);
     totals.blocks += demand.count;
+    if (wanted.pages == 0) continue;
     totals.pages += wanted.pages;
     (its == Urgency::growth ? totals.for_growth : totals.for_admission) +=
         promise.take(demand.holder, *holder, wanted.pages);
@@ -168,6 +170,23 @@ Status BlockManager::Impl::check_pages(std::span<const HolderDemand> demands, Ur
                 totals.urgency(), static_cast<std::uint64_t>(group));
 }
 
+/// Takes one block the usual way: a slot of the holder's own page, or a free page of one block.
+/// Returns kNoBlock when there is none. `turns` tells whether it may turn a page.
+inline BlockId BlockManager::Impl::take_one(const HolderDemand& demand, Holder& holder,
+                                            bool turns) noexcept {
+  PagePool& pages = *pool.pages();
+  const std::uint32_t tail = pages.tail(HolderTable::slot_of(demand.holder), demand.group);
+  if (tail != PagePool::kNone) {
+    const bool has_free = pages.page(static_cast<std::int32_t>(tail)).num_free > 0;
+    return has_free ? pages.take_own(tail, demand.group) : kNoBlock;
+  }
+  if (!turns || pages.blocks_per_page(demand.group) != 1 || pages.num_free() == 0) return kNoBlock;
+  const std::uint32_t ahead = pages.prefetch_free(kFreePagesAhead);
+  if (ahead != PagePool::kNone) pool.prefetch(pages.id_of(ahead, demand.group, 0));
+  consume_reservation(holder, 1);
+  return pages.id_of(pages.turn_whole(demand.group), demand.group, 0);
+}
+
 /// Takes slots of the holder's own page, then pages that are promised to it, then at most `budget`
 /// other pages. Returns how many blocks it took.
 std::int64_t BlockManager::Impl::take_pages(const HolderDemand& demand, BlockId* ids,
@@ -192,7 +211,7 @@ std::int64_t BlockManager::Impl::take_pages(const HolderDemand& demand, BlockId*
     take_from(tail);
   }
   while (taken < demand.count && (holder.reserved > 0 || budget > 0)) {
-    const std::uint32_t ahead = pages.prefetch_free(kPrefetchDistance);
+    const std::uint32_t ahead = pages.prefetch_free(kFreePagesAhead);
     if (ahead != PagePool::kNone) pool.prefetch(pages.id_of(ahead, demand.group, 0));
     const PagePool::Turned turned = pages.turn(demand.holder, slot, demand.group);
     for (PagePool::Slots slots = turned.evicted; slots != 0; slots &= slots - 1) {
@@ -243,15 +262,22 @@ Result<std::int64_t> BlockManager::Impl::allocate_in_groups(std::span<const Hold
   std::size_t first = 0;
   bool any_short = false;
   for (const HolderDemand& demand : demands) {
+    Holder& holder = *holders.find(demand.holder);
+    holder.references += demand.count;
+    holder.bytes += demand.count * pool.pages()->block_bytes(demand.group);
+    if (demand.count == 1) [[likely]] {
+      if (const BlockId id = take_one(demand, holder, fits); id != kNoBlock) {
+        generations[first] = pool.hand_out(id);
+        ids[first++] = id;
+        continue;
+      }
+    }
     const std::int64_t budget = fits ? kUnlimited : usable(Urgency::growth);
     const auto taken = static_cast<std::size_t>(
         take_pages(demand, ids.data() + first, generations.data() + first, budget));
     const std::span<BlockId> rest = ids.subspan(first + taken, demand.count - taken);
     std::ranges::fill(rest, kNoBlock);
     any_short = any_short || !rest.empty();
-    Holder& holder = *holders.find(demand.holder);
-    holder.references += demand.count;
-    holder.bytes += demand.count * pool.pages()->block_bytes(demand.group);
     first += demand.count;
   }
   first = 0;

@@ -1,14 +1,28 @@
-// Pages and their owners. An owner may keep its pages: nobody takes single slots of them then.
+// Pages and their owners. An owner may keep its pages: nobody takes single slots of them then. A
+// page of one block has no owner.
 
 #include "allocator/holder_table.hpp"
 #include "allocator/page_pool.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvarena {
 
 bool PagePool::has_owner(const Page& page) const noexcept {
   return page.owner != kNoHolder && owners_[HolderTable::slot_of(page.owner)] == page.owner;
+}
+
+std::uint32_t PagePool::turn_whole(std::int32_t group) noexcept {
+  const std::uint32_t page = free_[index(--num_free_)];
+  peak_used_ = std::max(peak_used_, num_pages() - num_free_);
+  ++turned_;
+  Page& p = pages_[page];
+  p.group = static_cast<std::int8_t>(group);
+  p.is_mixed = false;
+  p.is_kept = false;
+  ++books_[index(group)].pages;
+  return page;
 }
 
 /// Counts the slots of a page among those that are kept, or not any more. The lists are the

@@ -4,6 +4,7 @@
 #include "allocator/holder_table.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace kvarena {
@@ -233,6 +234,15 @@ PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
   if (tail != kNone) pages_[tail].newer = turned.page;
   tail = turned.page;
   return turned;
+}
+
+BlockId PagePool::take_own(std::uint32_t page, std::int32_t group) noexcept {
+  Page& p = pages_[page];
+  const BlockId id = id_of(page, group, std::countr_zero(p.free));
+  p.free &= p.free - 1;
+  change(p, -1, 0);
+  if (!p.is_kept) move_to_bucket(page, p.num_free);
+  return id;
 }
 
 /// The page was not idle, and has held blocks now: only its number of free slots changes.

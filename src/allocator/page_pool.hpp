@@ -121,6 +121,10 @@ class PagePool {
   /// Carves a page for a holder. Requires available() > 0. All its slots are free; the caller takes
   /// at least one of them next.
   Turned turn(HolderId holder, std::size_t holder_slot, std::int32_t group) noexcept;
+  /// The same for a group of one block a page, which it takes. Requires num_free() > 0.
+  std::uint32_t turn_whole(std::int32_t group) noexcept;
+  /// Takes the lowest free slot of a holder's tail page. Requires own_slots > 0.
+  BlockId take_own(std::uint32_t page, std::int32_t group) noexcept;
   /// Takes the `count` lowest free slots of a page, or all. Returns them.
   Slots take(std::uint32_t page, std::int64_t count) noexcept;
   /// Takes an evictable slot for which no page is turned. Requires num_cached(group) > 0.

@@ -35,4 +35,13 @@ void ReleaseProbe::raise(BlockManager& manager, std::span<const BlockId> ids) no
   }
 }
 
+void ReleaseProbe::prefetch(const BlockManager& manager, BlockId id) noexcept {
+  const BlockPool& pool = manager.impl_->pool;
+  pool.prefetch(id);
+  pool.prefetch_fence(id);
+  if (pool.pages() != nullptr) {
+    __builtin_prefetch(&pool.pages()->page(pool.pages()->place_of(id).page), 1);
+  }
+}
+
 }  // namespace kvarena

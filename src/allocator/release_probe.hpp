@@ -22,6 +22,8 @@ struct ReleaseProbe {
   static std::int64_t lower(BlockManager& manager, std::span<const BlockId> ids) noexcept;
   /// Gives the references of such a list back. O(ids).
   static void raise(BlockManager& manager, std::span<const BlockId> ids) noexcept;
+  /// Prepares the cache for the release of a block. Requires a block of the manager.
+  static void prefetch(const BlockManager& manager, BlockId id) noexcept;
 };
 
 }  // namespace kvarena

@@ -124,8 +124,8 @@ struct BlockTables::Impl {
   }
 
   // prefix_tables.cpp
-  /// The manager's claim_serial, without the claims that publish has added: each is on a full block
-  /// of the sequence that it named, whose claims_seen it reset.
+  /// The manager's claim_serial, without the claims that publish and checkpoints have added: each
+  /// is on a full block or a state of the sequence that they named, whose claims_seen they reset.
   std::uint64_t claims_of_others() const noexcept { return manager->claim_serial() - own_claims; }
   void publish(Sequence& sequence, std::int64_t length) noexcept;
   PrefixCache::Owner prefix_owner(Sequence& sequence) noexcept {

@@ -1,5 +1,5 @@
 // Growth of sequences with groups, in three parts as without groups: plan, take the blocks of all
-// groups in one call, apply.
+// groups in one call, apply. A sequence within its room takes none of the slow ways.
 
 #include "base/range_checks.hpp"
 #include "blocktable/append_demands.hpp"
@@ -31,7 +31,9 @@ void BlockTables::Impl::Groups::plan_growth(Sequence& s, std::int64_t capacity, 
     const Table& table = its[g];
     if (list[g].is_state) {
       const States::Of& of = *states->find(g);
-      const std::int64_t fresh = writes ? states->num_fresh(s, of, capacity - s.length) : 0;
+      const bool takes =
+          writes && !(s.claims_seen == t.claim_serial && table.fits_until >= capacity);
+      const std::int64_t fresh = takes ? states->num_fresh(s, of, capacity - s.length) : 0;
       growth[g] = {.old_entries = table.tree.num_entries,
                    .new_entries = static_cast<std::int32_t>(fresh * of.parts),
                    .tail = kNoBlock};
@@ -44,7 +46,7 @@ void BlockTables::Impl::Groups::plan_growth(Sequence& s, std::int64_t capacity, 
                      std::max<std::int64_t>(0, wanted - table.tree.num_entries)),
                  .tail = kNoBlock};
     grows = grows || growth[g].new_entries > 0;
-    if (!writes || list[g].is_cross || table.room == 0) continue;
+    if (!writes || list[g].is_cross || table.fits_until == s.length) continue;
     const auto last = static_cast<std::int32_t>((s.length - 1) / list[g].block_size);
     const BlockId tail = table.tree.id_at(std::as_const(t.pages), last);
     if (t.manager->claims(tail) <= 1) continue;
@@ -61,6 +63,16 @@ void BlockTables::Impl::Groups::plan_growth(Sequence& s, std::int64_t capacity, 
   } else if (writes) {
     s.claims_seen = t.claim_serial;
   }
+}
+
+/// Whether all tables have the blocks for new tokens up to `length`, so that room ends for another
+/// reason.
+bool BlockTables::Impl::Groups::fits(const Sequence& s, std::int64_t length) const noexcept {
+  const std::span<const Table> its = tables_of(s.id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    if (!list[g].is_cross && its[g].fits_until < length) return false;
+  }
+  return s.length > 0;
 }
 
 /// Checks every demand and collects those that need blocks.
@@ -97,8 +109,10 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
                                 static_cast<std::uint64_t>(t.max_append_tokens),
                                 Option::max_append_tokens, id.value));
     }
-    if (wanted > 0 && wanted <= s->room && s->claims_seen == t.claim_serial) [[likely]]
+    const bool claims_are_known = s->claims_seen == t.claim_serial;
+    if (wanted > 0 && wanted <= s->room && claims_are_known) [[likely]]
       continue;
+    if (wanted > 0 && claims_are_known && fits(*s, length)) continue;
     if (Status e = check_imported(id, *s); !e) return t.fail(index, e);
     if (wanted == 0) {  // its encoder's blocks come with its first append
       if (t.max_cross_tokens > 0) plan_growth(*s, length, i, its.urgency(i), false);
@@ -202,14 +216,15 @@ void BlockTables::Impl::Groups::apply_growths() {
     const Grown& its = growths[i];
     const std::span<Table> all = tables_of(its.id);
     if (its.owns_tails) its.sequence->claims_seen = t.claim_serial;
+    its.sequence->room = 0;
     for (std::size_t g = 0; g < size(); ++g) {
       const TableGrowth& growth = table_growths[i * size() + g];
       Table& table = all[g];
       if (growth.tail != kNoBlock) {
         give_up_tail(its, g, *id);
-        const std::int64_t block_size = list[g].block_size;
-        const auto index = static_cast<std::int32_t>((its.sequence->length - 1) / block_size);
-        table.next_slot = table_id(list[g], *id).value * block_size + (block_size - table.room);
+        const auto index =
+            static_cast<std::int32_t>((its.sequence->length - 1) / list[g].block_size);
+        begin_block(list[g], table, index, table_id(list[g], *id));
         table.tree.generation_at(t.pages, index) = *generation++;
         table.tree.id_at(t.pages, index) = *id++;
         table.mirrored = std::min(table.mirrored, index);
@@ -224,49 +239,46 @@ void BlockTables::Impl::Groups::apply_growths() {
 /// Writes the slots of tokens that enter another block.
 void BlockTables::Impl::Groups::fill_blocks(const Group& group, Table& table, std::int64_t position,
                                             std::int64_t count, std::int64_t* slot) noexcept {
-  while (count > 0) {
-    if (table.room == 0) {
+  const std::int64_t end = position + count;
+  while (position < end) {
+    if (position == table.fits_until) {
       const auto index = static_cast<std::int32_t>(position / group.block_size);
       const BlockId id = table.tree.id_at(std::as_const(t.pages), index);
-      table.next_slot = table_id(group, id).value * group.block_size;
-      table.room = static_cast<std::int32_t>(group.block_size);
+      begin_block(group, table, index, table_id(group, id));
     }
-    const std::int64_t run = std::min<std::int64_t>(count, table.room);
-    for (std::int64_t i = 0; i < run; ++i) *slot++ = table.next_slot++;
-    table.room -= static_cast<std::int32_t>(run);
-    position += run;
-    count -= run;
+    const std::int64_t here = std::min<std::int64_t>(end, table.fits_until);
+    for (; position < here; ++position) *slot++ = table.slot_base + position;
   }
 }
 
-/// Adds tokens to a sequence whose tables have room for them. They are tokens `first` and later of
-/// the call. Returns the number of tables of which a mirror lacks blocks.
-std::int32_t BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count, std::int64_t first,
-                                             std::size_t row) noexcept {
-  const std::span<Table> its = tables_of(s.id);
-  std::int32_t num_changed = 0;
-  std::int32_t room = std::numeric_limits<std::int32_t>::max();
-  for (std::size_t g = 0; g < size(); ++g) {
-    std::int64_t* slot = slots.data() + static_cast<std::int64_t>(g) * t.num_new_tokens + first;
-    Table& table = its[g];
-    if (!list[g].grows()) {
-      std::fill_n(slot, count, -1);
-      num_changed += list[g].is_cross && table.mirrored < table.tree.num_entries ? 1 : 0;
-      continue;
-    }
-    num_changed += table.mirrored * list[g].block_size < s.length + count ? 1 : 0;
-    if (count <= table.room) [[likely]] {
-      for (std::int64_t i = 0; i < count; ++i) *slot++ = table.next_slot++;
-      table.room -= static_cast<std::int32_t>(count);
-    } else {
-      fill_blocks(list[g], table, s.length, count, slot);
-    }
-    room = std::min(room, table.room);
+/// Adds tokens to a sequence within its room. They are tokens `first` and later of the call.
+[[gnu::always_inline]] inline void BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count,
+                                                                   std::int64_t first,
+                                                                   std::size_t row) noexcept {
+  const Table* const its = tables.data() + slot_of(s.id) * size();
+  std::int64_t* slot = slots.data() + first;
+  for (const std::uint32_t g : growing) {
+    std::int64_t next = its[g].slot_base + s.length;
+    std::int64_t* const end = slot + g * t.num_new_tokens + count;
+    for (std::int64_t* to = end - count; to != end; ++to) *to = next++;
   }
-  if (states) room = std::min(room, states->step(s, count, row));
+  if (states) states->write_over(s, count, row);
   s.length += static_cast<std::int32_t>(count);
-  s.room = room;
-  return num_changed;
+  s.room -= static_cast<std::int32_t>(count);
+}
+
+/// Adds tokens to a sequence with too little room, whose tables have got the blocks.
+void BlockTables::Impl::Groups::fill_changed(Sequence& s, std::int64_t count, std::int64_t first,
+                                             std::size_t row) noexcept {
+  if (states && count > 1) states->take_marks(s, count);
+  const std::span<Table> its = tables_of(s.id);
+  for (const std::uint32_t g : growing) {
+    fill_blocks(list[g], its[g], s.length, count, slots.data() + g * t.num_new_tokens + first);
+  }
+  if (states) states->step(s, count, row);
+  s.length += static_cast<std::int32_t>(count);
+  note_room(s);
+  if (s.length >= release_at[slot_of(s.id)]) due[num_due++] = static_cast<std::uint32_t>(row);
 }
 
 template <class Demands>
@@ -283,14 +295,24 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
   for (std::size_t i = 0; i < its.size(); ++i) {
     Sequence& s = *t.sequences.find(its.id(i));
     t.grown[i] = {its.id(i), s.length};
-    if (states && its.tokens(i) > 1) states->take_marks(s, its.tokens(i));
-    const std::int32_t num_changed = fill(s, its.tokens(i), first, i);
-    first += its.tokens(i);
+    const std::int64_t count = its.tokens(i);
+    if (count > 0 && count <= s.room) [[likely]] {
+      fill(s, count, first, i);
+    } else {
+      fill_changed(s, count, first, i);
+    }
+    first += count;
     if (!t.report_rows) continue;
     t.rows[i] = {.slot = static_cast<std::int32_t>(slot_of(its.id(i))),
                  .length_tokens = s.length,
-                 .num_new_tokens = static_cast<std::int32_t>(its.tokens(i)),
-                 .num_changed_blocks = num_changed};
+                 .num_new_tokens = static_cast<std::int32_t>(count),
+                 .num_changed_blocks = s.num_behind};
+  }
+  for (std::size_t g = 0; growing.size() < size() && g < size(); ++g) {
+    if (!list[g].grows()) {
+      std::fill_n(slots.data() + static_cast<std::int64_t>(g) * t.num_new_tokens, t.num_new_tokens,
+                  -1);
+    }
   }
   t.copies_ever += num_copies;
   if (t.prefix != nullptr) t.tell_tokens(its);
@@ -320,23 +342,6 @@ Result<AppendResult> BlockTables::Impl::Groups::append_one_each(std::span<const 
 Result<AppendResult> BlockTables::Impl::Groups::append_one_each(
     std::span<const SequenceId> ids, std::span<const std::int32_t> tokens) {
   return append(OneKnownEach{{ids}, tokens}, Urgency::growth);
-}
-
-/// The sequence exists, and the capacity is within its maximum. Keeps what is known of the last
-/// append.
-Status BlockTables::Impl::Groups::reserve_capacity(SequenceId id, std::int64_t capacity,
-                                                   Urgency urgency) {
-  Sequence& s = *t.sequences.find(id);
-  const std::int64_t failed_append = t.failed_demand;
-  t.num_new_blocks = 0;
-  num_demands = 0;
-  first_growth = num_growths;  // those of the last append are needed to undo it
-  plan_growth(s, capacity, 0, std::nullopt, false);
-  const Status status = take_blocks(urgency);
-  if (status) apply_growths();
-  num_growths = std::exchange(first_growth, 0);
-  t.failed_demand = failed_append;
-  return status;
 }
 
 }  // namespace kvarena

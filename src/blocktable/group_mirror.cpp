@@ -8,6 +8,15 @@
 
 namespace kvarena {
 
+void BlockTables::Impl::Groups::set_mirrored(Sequence& s, std::size_t g,
+                                             std::int32_t blocks) noexcept {
+  Table& table = tables_of(s.id)[g];
+  const bool was_behind = is_behind(list[g], table, s.length);
+  table.mirrored = blocks;
+  const bool is_now = is_behind(list[g], table, s.length);
+  if (is_now != was_behind) is_now ? ++s.num_behind : --s.num_behind;
+}
+
 TableChanges BlockTables::table_changes(std::int32_t slot, std::int32_t group) const noexcept {
   Impl& t = *impl_;
   const Sequence* const s = t.sequences.at(slot);
@@ -62,17 +71,17 @@ void BlockTables::copy_entries(std::int32_t slot, std::int32_t group, std::int32
 void BlockTables::set_mirrored(std::int32_t slot, std::int32_t group,
                                std::int32_t blocks) noexcept {
   Impl& t = *impl_;
-  const Sequence* const s = t.sequences.at(slot);
+  Sequence* const s = t.sequences.at(slot);
   if (s == nullptr || !t.groups) return;
-  t.groups->tables_of(s->id)[static_cast<std::size_t>(group)].mirrored = blocks;
+  t.groups->set_mirrored(*s, static_cast<std::size_t>(group), blocks);
 }
 
 void BlockTables::unmirror(std::int32_t slot, std::int32_t group, std::int32_t blocks) noexcept {
   Impl& t = *impl_;
-  const Sequence* const s = t.sequences.at(slot);
+  Sequence* const s = t.sequences.at(slot);
   if (s == nullptr || !t.groups) return;
-  std::int32_t& mirrored = t.groups->tables_of(s->id)[static_cast<std::size_t>(group)].mirrored;
-  mirrored = std::min(mirrored, blocks);
+  const auto g = static_cast<std::size_t>(group);
+  t.groups->set_mirrored(*s, g, std::min(blocks, t.groups->tables_of(s->id)[g].mirrored));
 }
 
 }  // namespace kvarena

@@ -227,6 +227,26 @@ Status BlockTables::Impl::Groups::check_table(std::size_t group, const Table& ta
   return {};
 }
 
+/// Checks what an append within the room relies on.
+Status BlockTables::Impl::Groups::check_room(const Sequence& s) const {
+  if (s.room == 0) return {};
+  const Room room = room_of(s);
+  if (room.tokens != s.room || room.num_behind != s.num_behind) {
+    return violated(Invariant::sequence_length, Resource::sequence, s.id.value, room.tokens,
+                    s.room);
+  }
+  for (const std::uint32_t g : growing) {
+    const Table& table = tables_of(s.id)[g];
+    const auto index = static_cast<std::int32_t>((s.length - 1) / list[g].block_size);
+    const BlockId id = table_id(list[g], table.tree.id_at(std::as_const(t.pages), index));
+    const std::int64_t base = (id.value - index) * list[g].block_size;
+    if (table.slot_base == base) continue;
+    return violated(Invariant::sequence_length, Resource::sequence, s.id.value, base,
+                    table.slot_base);
+  }
+  return {};
+}
+
 /// Checks the length against the blocks of each group: none that a later token reads is missing,
 /// and after a step none is kept that no token reads.
 Status BlockTables::Impl::Groups::check_sequence(SequenceId id, const Sequence& s) const {
@@ -259,6 +279,7 @@ Status BlockTables::Impl::Groups::check_sequence(SequenceId id, const Sequence& 
                       lacks ? needed : oldest, first_token);
     }
   }
+  if (Status e = check_room(s); !e) return e;
   const Result<HolderReport> holder = t.manager->holder(s.holder);
   if (holder && holder->references == held) return {};
   return violated(Invariant::table_counts, Resource::sequence, id.value, held,

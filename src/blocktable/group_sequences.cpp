@@ -100,6 +100,7 @@ Status BlockTables::Impl::Groups::destroy_many(std::span<const SequenceId> ids, 
     }
     if (Status status = release_kept(id, ticket); !status) return status;
     if (states) states->end(id);
+    set_promise(id, 0);
     t.erase(id, s);
   }
   return {};

@@ -1,12 +1,14 @@
 // The end of an append with groups: blocks that no later token reads go, or the append is undone.
-// Promises in pages.
+// Capacity: blocks taken ahead, and promises in pages.
 
 #include "allocator/own_pages.hpp"
+#include "allocator/release_probe.hpp"
 #include "blocktable/group_tables.hpp"
 #include "blocktable/state_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvarena {
 
@@ -19,6 +21,30 @@ void BlockTables::Impl::Groups::release_old(Sequence& s) noexcept {
   }
   if (states) states->settle(s);
   note_release(s.id);
+}
+
+/// Prepares the cache for the blocks that leave the due rows: they were used last when they were
+/// full. First for their table entries, then for what the manager has of them.
+void BlockTables::Impl::Groups::prefetch_due() const noexcept {
+  const auto for_each_first = [&](auto visit) {
+    for (std::size_t i = 0; i < num_due; ++i) {
+      const SequenceId id = t.grown[due[i]].id;
+      if (t.sequences.find(id) == nullptr) continue;
+      for (const std::uint32_t g : leaving) {
+        const Table& table = tables_of(id)[g];
+        if (table.first_held >= table.tree.num_entries) continue;
+        const std::int32_t leaf = table.tree.leaf_page(t.pages, table.first_held >> kPageShift);
+        visit(leaf, table.first_held & kPageMask);
+      }
+    }
+  };
+  for_each_first([&](std::int32_t leaf, std::int32_t place) {
+    __builtin_prefetch(t.pages.ids(leaf) + place, 1);
+    __builtin_prefetch(t.pages.generations(leaf) + place);
+  });
+  for_each_first([&](std::int32_t leaf, std::int32_t place) {
+    ReleaseProbe::prefetch(*t.manager, t.pages.ids(leaf)[place]);
+  });
 }
 
 /// The sequences of the append have their references, so this cannot fail.
@@ -34,12 +60,20 @@ void BlockTables::Impl::Groups::settle() noexcept {
                                          std::span<const Generation>(&its.generation, 1)));
   }
   num_kept = 0;
-  for (std::size_t i = 0; i < t.num_grown; ++i) {
-    Sequence* s = t.sequences.find(t.grown[i].id);
-    if (s == nullptr) continue;
+  const auto settle_row = [&](std::size_t row) {
+    Sequence* s = t.sequences.find(t.grown[row].id);
+    if (s == nullptr) return;
     if (s->length >= release_at[slot_of(s->id)]) release_old(*s);
     if (promised[slot_of(s->id)] != 0) renew_promise(*s);
+  };
+  if (settles_all || num_promises != 0) {
+    for (std::size_t row = 0; row < t.num_grown; ++row) settle_row(row);
+  } else {
+    prefetch_due();
+    for (std::size_t i = 0; i < num_due; ++i) settle_row(due[i]);
   }
+  settles_all = false;
+  num_due = 0;
   t.num_grown = 0;
 }
 
@@ -144,10 +178,28 @@ void BlockTables::Impl::Groups::undo_append(bool copies_are_made) {
     if (states) states->undo(*s, copies_are_made);
     place_tails(*s);
   }
+  settles_all = true;
   settle();
 }
 
-// ---- promises ----------------------------------------------------------------------------------
+// ---- capacity ----------------------------------------------------------------------------------
+
+/// The sequence exists, and the capacity is within its maximum. Keeps what is known of the last
+/// append.
+Status BlockTables::Impl::Groups::reserve_capacity(SequenceId id, std::int64_t capacity,
+                                                   Urgency urgency) {
+  Sequence& s = *t.sequences.find(id);
+  const std::int64_t failed_append = t.failed_demand;
+  t.num_new_blocks = 0;
+  num_demands = 0;
+  first_growth = num_growths;  // those of the last append are needed to undo it
+  plan_growth(s, capacity, 0, std::nullopt, false);
+  const Status status = take_blocks(urgency);
+  if (status) apply_growths();
+  num_growths = std::exchange(first_growth, 0);
+  t.failed_demand = failed_append;
+  return status;
+}
 
 /// Returns the pages that a sequence may still turn in a group while it grows to `capacity`, in
 /// steps that begin one block of the group at most. It first fills the page that it turned last. A
@@ -215,8 +267,15 @@ void BlockTables::Impl::Groups::renew_promise(const Sequence& s) noexcept {
 Status BlockTables::Impl::Groups::promise_capacity(SequenceId id, std::int64_t capacity) {
   const Status status =
       t.manager->reserve(t.sequences.find(id)->holder, promised_pages(id, capacity));
-  if (status) promised[slot_of(id)] = capacity;
+  if (status) set_promise(id, capacity);
   return status;
+}
+
+void BlockTables::Impl::Groups::set_promise(SequenceId id, std::int64_t capacity) noexcept {
+  std::int64_t& its = promised[slot_of(id)];
+  if (its != 0) --num_promises;
+  if (capacity != 0) ++num_promises;
+  its = capacity;
 }
 
 }  // namespace kvarena

@@ -46,12 +46,14 @@ BlockTables::Impl::Groups::~Groups() = default;
 
 BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& options)
     : t(its_tables),
+      num_groups(options.groups.size()),
       tables((static_cast<std::size_t>(options.max_sequences) +
               static_cast<std::size_t>(options.max_pins)) *
              options.groups.size()),
       cross_tokens(static_cast<std::size_t>(options.max_sequences)),
       promised(static_cast<std::size_t>(options.max_sequences)),
       release_at(static_cast<std::size_t>(options.max_sequences)),
+      due(static_cast<std::size_t>(options.max_sequences)),
       growths(static_cast<std::size_t>(options.max_sequences) + 1),
       table_growths(growths.size() * options.groups.size()),
       demands(table_growths.size()),
@@ -75,7 +77,10 @@ BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& op
                     .blocks_per_page = carved[g].blocks_per_page,
                     .is_cross = spec.kind == PagedKind::cross,
                     .is_state = spec.kind == PagedKind::state});
-    num_growing += list.back().grows() ? 1 : 0;
+    if (!list.back().grows()) continue;
+    ++num_growing;
+    growing.push_back(static_cast<std::uint32_t>(g));
+    if (spec.kind != PagedKind::full) leaving.push_back(growing.back());
   }
   t.max_cross_tokens = most_cross_tokens(options.groups);
   if (!States::any_of(options.groups)) return;
@@ -94,7 +99,7 @@ std::int64_t BlockTables::Impl::Groups::host_bytes(std::int64_t num_blocks,
                                       2 * sizeof(std::int32_t) + sizeof(SharedTail) +
                                       sizeof(BlockCopy) + sizeof(KeptBlock) + sizeof(Table);
   constexpr std::size_t kSequenceBytes =
-      sizeof(std::int32_t) + 2 * sizeof(std::int64_t) + sizeof(Grown);
+      2 * sizeof(std::int32_t) + 2 * sizeof(std::int64_t) + sizeof(Grown);
   const std::int64_t of_sequence =
       groups * static_cast<std::int64_t>(kTableBytes) + static_cast<std::int64_t>(kSequenceBytes);
   return options.max_sequences * of_sequence +
@@ -118,7 +123,7 @@ Result<SequenceId> BlockTables::Impl::Groups::insert(const SequenceOptions& opti
   if (!id) return id;
   std::ranges::fill(tables_of(*id), Table{});
   cross_tokens[slot_of(*id)] = options.cross_tokens;
-  promised[slot_of(*id)] = 0;
+  set_promise(*id, 0);
   if (states) states->begin(*id);
   note_release(*id);
   return id;
@@ -131,26 +136,35 @@ void BlockTables::Impl::Groups::place_tails(Sequence& s) noexcept {
     const Group& group = list[g];
     if (!group.grows()) continue;
     Table& table = its[g];
-    table.next_slot = 0;
-    table.room = 0;
+    table.slot_base = 0;
+    table.fits_until = 0;
     if (s.length > 0) {
-      const std::int64_t in_last = (s.length - 1) % group.block_size + 1;
       const auto last = static_cast<std::int32_t>((s.length - 1) / group.block_size);
       const BlockId id = table_id(group, table.tree.id_at(std::as_const(t.pages), last));
-      table.next_slot = id.value * group.block_size + in_last;
-      table.room = static_cast<std::int32_t>(group.block_size - in_last);
+      begin_block(group, table, last, id);
     }
   }
   if (states) states->place(s);
   note_room(s);
 }
 
-void BlockTables::Impl::Groups::note_room(Sequence& s) noexcept {
-  s.room = std::numeric_limits<std::int32_t>::max();
+BlockTables::Impl::Groups::Room BlockTables::Impl::Groups::room_of(
+    const Sequence& s) const noexcept {
+  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int32_t>::max();
+  std::int64_t until = std::min(kNoLimit, release_at[slot_of(s.id)] - 1);
+  std::uint8_t num_behind = 0;
   const std::span<const Table> its = tables_of(s.id);
   for (std::size_t g = 0; g < size(); ++g) {
-    if (!list[g].is_cross) s.room = std::min(s.room, its[g].room);
+    if (!list[g].is_cross) until = std::min<std::int64_t>(until, its[g].fits_until);
+    if (is_behind(list[g], its[g], s.length)) ++num_behind;
   }
+  return {static_cast<std::int32_t>(std::max<std::int64_t>(0, until - s.length)), num_behind};
+}
+
+void BlockTables::Impl::Groups::note_room(Sequence& s) noexcept {
+  const Room room = room_of(s);
+  s.room = room.tokens;
+  s.num_behind = room.num_behind;
 }
 
 /// A window gives up its first block when its last token is out of reach, a chunk with the first
@@ -169,8 +183,11 @@ void BlockTables::Impl::Groups::note_release(SequenceId id) noexcept {
       first = std::min(first, (held * group.block_size / limit + 1) * limit + 1);
     }
   }
-  if (states) first = std::min(first, states->next_work(*t.sequences.find(id)));
+  Sequence& s = *t.sequences.find(id);
+  if (states) first = std::min(first, states->next_work(s));
   release_at[slot_of(id)] = first;
+  settles_all = settles_all || !is_settled;
+  note_room(s);
 }
 
 // ---- references --------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 /// @file
 /// `Groups`: the tables of sequences in a pool of several groups. The public calls of BlockTables
 /// come here when their options have groups. A sequence's record is in the same SequenceTable as
-/// without groups; `room` is that of its fullest table. Blocks leave the front of a table when a
-/// step is settled, so that a step that is undone has them back.
+/// without groups; its `room` is the tokens for which nothing happens in any table: no block begins
+/// or leaves, and no state is taken. Blocks leave the front of a table when a step is settled, so
+/// that a step that is undone has them back.
 
 #include "base/lazy_array.hpp"
 #include "blocktable/block_tables_impl.hpp"
@@ -39,13 +40,15 @@ struct BlockTables::Impl::Groups {
     /// Whether its tables grow with the tokens of a sequence.
     bool grows() const noexcept { return !is_cross && !is_state; }
   };
-  /// A sequence's, or a pin's, blocks of one group. While `room` > 0, the next token goes to slot
-  /// `next_slot`.
+  /// A sequence's, or a pin's, blocks of one group. Tokens of the block of the last token go to
+  /// slot `slot_base` + their position. An append that stays within `fits_until` changes nothing
+  /// here.
   struct Table {
-    std::int64_t next_slot = 0;
+    std::int64_t slot_base = 0;
     PageTree tree;                ///< by block index
     std::int32_t first_held = 0;  ///< entries in front of this one are absent
-    std::int32_t room = 0;        ///< tokens that fit into the block of the last token
+    std::int32_t fits_until = 0;  ///< end of the block of the last token; of states: the length to
+                                  ///< which steps only write over the state
     std::int32_t mirrored = 0;    ///< kept entries in front of this one are in the mirror
     std::int64_t num_held() const noexcept { return tree.num_entries - first_held; }
   };
@@ -143,7 +146,7 @@ struct BlockTables::Impl::Groups {
   Status check_group(std::int32_t group) const noexcept;
   /// The table ids of a sequence's present state; empty when there is none.
   std::span<const std::int32_t> present_state(SequenceId id, std::size_t group) const noexcept;
-  std::size_t size() const noexcept { return list.size(); }
+  std::size_t size() const noexcept { return num_groups; }
   static std::size_t slot_of(SequenceId id) noexcept {
     return static_cast<std::size_t>(SequenceTable::slot_of(id));
   }
@@ -200,10 +203,31 @@ struct BlockTables::Impl::Groups {
   /// Releases the entries in front of `first`.
   void release_front(HolderId holder, Table& table, std::int64_t first) noexcept;
   void place_tails(Sequence& sequence) noexcept;
-  /// Sets the room of a sequence from that of its tables.
+  /// The last token of a sequence is in block `index` of a table, which kernels find by `id`.
+  static void begin_block(const Group& group, Table& table, std::int64_t index,
+                          BlockId id) noexcept {
+    table.slot_base = (id.value - index) * group.block_size;
+    table.fits_until = static_cast<std::int32_t>(std::min<std::int64_t>(
+        (index + 1) * group.block_size, std::numeric_limits<std::int32_t>::max()));
+  }
+  /// What a Sequence has of these.
+  struct Room {
+    std::int32_t tokens;
+    std::uint8_t num_behind;
+  };
+  Room room_of(const Sequence& sequence) const noexcept;
   void note_room(Sequence& sequence) noexcept;
-  /// Notes the length at which the next block leaves the front of a table.
+  /// Whether a mirror lacks blocks of a table.
+  static bool is_behind(const Group& group, const Table& table, std::int64_t length) noexcept {
+    if (group.is_state) return false;
+    return group.is_cross ? table.mirrored < table.tree.num_entries
+                          : table.mirrored * group.block_size < length;
+  }
+  void set_mirrored(Sequence& sequence, std::size_t group, std::int32_t blocks) noexcept;
+  /// Notes the length at which the next block leaves the front of a table, and the room with it.
   void note_release(SequenceId id) noexcept;
+  void set_promise(SequenceId id, std::int64_t capacity) noexcept;
+  void prefetch_due() const noexcept;
   void release_old(Sequence& sequence) noexcept;
   Status fence_tail(const Sequence& sequence, const Table& table, std::int64_t index,
                     Ticket ticket);
@@ -220,12 +244,14 @@ struct BlockTables::Impl::Groups {
   Status plan_append(const Demands& demands);
   void plan_growth(Sequence& sequence, std::int64_t capacity, std::size_t demand,
                    std::optional<Urgency> urgency, bool writes);
+  bool fits(const Sequence& sequence, std::int64_t length) const noexcept;
   void resolve_shared_tails();
   Status check_table_pages();
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
-  std::int32_t fill(Sequence& sequence, std::int64_t count, std::int64_t first,
+  void fill(Sequence& sequence, std::int64_t count, std::int64_t first, std::size_t row) noexcept;
+  void fill_changed(Sequence& sequence, std::int64_t count, std::int64_t first,
                     std::size_t row) noexcept;
   void fill_blocks(const Group& group, Table& table, std::int64_t position, std::int64_t count,
                    std::int64_t* slot) noexcept;
@@ -243,6 +269,7 @@ struct BlockTables::Impl::Groups {
   void set_content(SequenceId id, BlockContent content);
   Status check_table(std::size_t group, const Table& table, Resource resource,
                      std::uint64_t subject) const;
+  Status check_room(const Sequence& sequence) const;
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
   bool mark_pages(std::int32_t page, std::int32_t level, std::int32_t leaves,
                   std::vector<bool>& marked) const;
@@ -271,15 +298,22 @@ struct BlockTables::Impl::Groups {
 
   Impl& t;
   std::vector<Group> list;
+  std::size_t num_groups;
   LazyArray<Table> tables;               // [max_sequences + max_pins, groups]
   LazyArray<std::int32_t> cross_tokens;  // [max_sequences]
   LazyArray<std::int64_t> promised;      // [max_sequences] capacity in tokens; 0: no promise
+  std::size_t num_promises = 0;          // sequences with a promise
   LazyArray<std::int64_t> release_at;    // [max_sequences] see note_release
-  std::int64_t end_slots = 0;            // of sequences: entries x block size, absent ones too
-  std::int64_t num_growing = 0;          // groups that get a sequence's new tokens
-  bool is_settled = true;                // no append waits for settle
-  std::size_t registered = 0;            // the group whose blocks the prefix cache registers
-  LazyArray<BlockId> evicted_ids;        // [num_blocks] with a prefix cache
+  LazyArray<std::uint32_t> due;          // rows of the last append with something to release
+  std::size_t num_due = 0;
+  bool settles_all = false;            // other rows may have something too
+  std::int64_t end_slots = 0;          // of sequences: entries x block size, absent ones too
+  std::int64_t num_growing = 0;        // groups that get a sequence's new tokens
+  std::vector<std::uint32_t> growing;  // these groups
+  std::vector<std::uint32_t> leaving;  // those of them whose oldest blocks leave
+  bool is_settled = true;              // no append waits for settle
+  std::size_t registered = 0;          // the group whose blocks the prefix cache registers
+  LazyArray<BlockId> evicted_ids;      // [num_blocks] with a prefix cache
 
   LazyArray<Grown> growths;
   LazyArray<TableGrowth> table_growths;  // [growths, groups]

@@ -8,11 +8,6 @@
 #include <utility>
 
 namespace kvarena {
-namespace {
-
-constexpr std::int32_t kNoLimit = std::numeric_limits<std::int32_t>::max();
-
-}  // namespace
 
 // ---- what a step takes -------------------------------------------------------------------------
 
@@ -70,15 +65,15 @@ std::int64_t BlockTables::Impl::Groups::States::num_marks(SequenceId id, const O
   return count;
 }
 
-/// Tokens that a step can write over the only state, without a checkpoint inside.
-std::int32_t BlockTables::Impl::Groups::States::room_of(const Sequence& s, const Of& of,
-                                                        std::int64_t length) const noexcept {
-  if (of.keeps || of.rollback > 0 || length == 0) return 0;
+/// The length to which steps only write over the state, without a checkpoint inside; 0: none does.
+std::int32_t BlockTables::Impl::Groups::States::writes_over_until(const Sequence& s,
+                                                                  const Of& of) const noexcept {
+  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int32_t>::max();
+  if (of.keeps || of.rollback > 0 || s.length == 0) return 0;
   const Held& h = held_of(s.id, of);
   if (h.num_versions != 1 || h.num_marks != 0) return 0;
-  if (versions_of(s.id, of)[0].length != length) return 0;
-  return static_cast<std::int32_t>(
-      std::min<std::int64_t>(next_mark(s.id, length) - length, kNoLimit));
+  if (versions_of(s.id, of)[0].length != s.length) return 0;
+  return static_cast<std::int32_t>(std::min(next_mark(s.id, s.length), kNoLimit));
 }
 
 void BlockTables::Impl::Groups::States::begin_step() noexcept {
@@ -218,29 +213,19 @@ void BlockTables::Impl::Groups::States::write_step(Sequence& s, const Of& of, st
   }
   std::copy_n(write, of.parts, present_of(s.id, of));
   note_versions(s, of, wanted, num_fresh);
-  table.room = 0;
+  table.fits_until = 0;
   groups.release_at[Groups::slot_of(s.id)] = 0;
 }
 
 void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::int64_t wanted,
                                                 std::size_t row) noexcept {
   Output& output = outputs[index_of(of)];
-  Table& table = table_of(s.id, of);
   const auto parts = static_cast<std::size_t>(of.parts);
   std::int32_t* const read = output.read.data() + row * parts;
   std::int32_t* const write = output.write.data() + row * parts;
-  const std::int32_t* const now = present_of(s.id, of);
-  const std::span<Version> its = versions_of(s.id, of);
   output.extra_offsets[row] = static_cast<std::int32_t>(output.num_extras);
-  std::copy_n(now, parts, read);
-  const bool takes_none = table.tree.num_entries == of.parts;
-  if (wanted <= table.room && wanted > 0 && takes_none) [[likely]] {
-    std::copy_n(now, parts, write);
-    its[0] = {.length = static_cast<std::int32_t>(s.length + wanted), .was = s.length};
-    table.room -= static_cast<std::int32_t>(wanted);
-    return;
-  }
-  for (Version& version : its) version.was = version.length;
+  std::copy_n(present_of(s.id, of), parts, read);
+  for (Version& version : versions_of(s.id, of)) version.was = version.length;
   if (wanted > 0) {
     write_step(s, of, wanted, output, read, write);
   } else {
@@ -248,14 +233,35 @@ void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::
   }
 }
 
-std::int32_t BlockTables::Impl::Groups::States::step(Sequence& s, std::int64_t wanted,
-                                                     std::size_t row) noexcept {
-  std::int32_t room = kNoLimit;
-  for (const Of& of : list) {
-    step_in(s, of, wanted, row);
-    room = std::min(room, table_of(s.id, of).room);
+/// A row that had the same state in the step before has its slots.
+void BlockTables::Impl::Groups::States::write_over(const Sequence& s, std::int64_t wanted,
+                                                   std::size_t row) noexcept {
+  const std::size_t slot = Groups::slot_of(s.id);
+  const bool has_slots = std::exchange(row_states[row], state_numbers[slot]) == state_numbers[slot];
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Of& of = list[i];
+    Output& output = outputs[i];
+    output.extra_offsets[row] = static_cast<std::int32_t>(output.num_extras);
+    versions[slot * max_versions + of.first_version] = {
+        .length = static_cast<std::int32_t>(s.length + wanted), .was = s.length};
+    if (has_slots) continue;
+    const std::size_t first = row * static_cast<std::size_t>(of.parts);
+    std::copy_n(present_of(s.id, of), of.parts, output.read.data() + first);
+    std::copy_n(present_of(s.id, of), of.parts, output.write.data() + first);
   }
-  return room;
+}
+
+void BlockTables::Impl::Groups::States::step(Sequence& s, std::int64_t wanted,
+                                             std::size_t row) noexcept {
+  const bool only_writes_over =
+      wanted > 0 && std::ranges::all_of(list, [&](const Of& of) {
+        const Table& table = table_of(s.id, of);
+        return s.length + wanted <= table.fits_until && table.tree.num_entries == of.parts;
+      });
+  if (only_writes_over) return write_over(s, wanted, row);
+  for (const Of& of : list) step_in(s, of, wanted, row);
+  row_states[row] = 0;
+  state_numbers[Groups::slot_of(s.id)] = ++last_state_number;
 }
 
 std::span<const StateSlots> BlockTables::Impl::Groups::States::end_step(std::size_t rows) noexcept {
@@ -303,9 +309,8 @@ void BlockTables::Impl::Groups::States::settle(Sequence& s) noexcept {
       if (version.length >= s.length - of.rollback) continue;
       static_cast<void>(erase_version(s, of, i, kNoTicket));
     }
-    table_of(s.id, of).room = room_of(s, of, s.length);
+    table_of(s.id, of).fits_until = writes_over_until(s, of);
   }
-  groups.note_room(s);
 }
 
 /// The length is the old one again. States that were taken go; those that were written over are

@@ -33,6 +33,7 @@ void BlockTables::Impl::Groups::States::keep_checkpoint(Sequence& s, std::int64_
   if (!has_all) return;
   const std::int32_t record =
       checkpoints.add(Groups::slot_of(s.id), static_cast<std::int32_t>(length));
+  const std::uint64_t claims_before = t.manager->claim_serial();
   for (const Of& of : list) {
     const PageTree& tree = table_of(s.id, of).tree;
     const auto first = static_cast<std::int32_t>(*entry_with_marks(s.id, of, length));
@@ -47,6 +48,7 @@ void BlockTables::Impl::Groups::States::keep_checkpoint(Sequence& s, std::int64_
     }
   }
   s.claims_seen = 0;  // the next step must not write over them
+  t.own_claims += t.manager->claim_serial() - claims_before;
   if (t.prefix != nullptr) groups.attach_state(s, length);
 }
 

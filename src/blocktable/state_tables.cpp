@@ -91,7 +91,8 @@ std::int64_t BlockTables::Impl::Groups::States::host_bytes(
       sizes.versions * static_cast<std::int64_t>(sizeof(Version)) +
       sizes.parts * static_cast<std::int64_t>(sizeof(std::int32_t) + sizeof(BlockCopy) +
                                               sizeof(std::int32_t));
-  return options.max_sequences * (of_sequence + static_cast<std::int64_t>(sizeof(Asked))) +
+  return options.max_sequences *
+             (of_sequence + static_cast<std::int64_t>(sizeof(Asked) + 2 * sizeof(std::uint64_t))) +
          sizes.outputs +
          (sizes.most_rollback + 1) * static_cast<std::int64_t>(sizeof(std::int64_t)) +
          CheckpointList::bytes(num_records(num_blocks, sizes.parts), options.max_sequences,
@@ -112,6 +113,8 @@ BlockTables::Impl::Groups::States::States(Groups& its_groups, const BlockTablesO
   held = LazyArray<Held>(rows * static_cast<std::size_t>(sizes.groups));
   versions = LazyArray<Version>(rows * max_versions);
   present = LazyArray<std::int32_t>(rows * static_cast<std::size_t>(sizes.parts));
+  state_numbers = LazyArray<std::uint64_t>(rows);
+  row_states = LazyArray<std::uint64_t>(rows);
   targets = LazyArray<std::int64_t>(static_cast<std::size_t>(sizes.most_rollback) + 1);
   std::size_t first_part = 0;
   std::size_t first_version = 0;
@@ -152,6 +155,7 @@ void BlockTables::Impl::Groups::States::begin(SequenceId id) noexcept {
     held_of(id, of) = {};
     std::fill_n(present_of(id, of), of.parts, kNoBlock.value);
   }
+  state_numbers[Groups::slot_of(id)] = ++last_state_number;
   checkpoints.begin(Groups::slot_of(id));
   asked[Groups::slot_of(id)] = {};
 }
@@ -227,8 +231,9 @@ void BlockTables::Impl::Groups::States::place(const Sequence& s) noexcept {
     } else {
       std::fill_n(out, of.parts, kNoBlock.value);
     }
-    table.room = room_of(s, of, s.length);
+    table.fits_until = writes_over_until(s, of);
   }
+  state_numbers[Groups::slot_of(s.id)] = ++last_state_number;
 }
 
 // ---- proofs ------------------------------------------------------------------------------------

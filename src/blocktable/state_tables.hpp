@@ -108,8 +108,9 @@ struct BlockTables::Impl::Groups::States {
   /// Takes the marks of a row, if pages can be had.
   void take_marks(Sequence& s, std::int64_t wanted);
   /// Hands out the slots of a row and notes its new states. The length is still the old one.
-  /// Returns the tokens that fit without a new state.
-  std::int32_t step(Sequence& s, std::int64_t wanted, std::size_t row) noexcept;
+  void step(Sequence& s, std::int64_t wanted, std::size_t row) noexcept;
+  /// The same for a row that only writes over its states.
+  void write_over(const Sequence& s, std::int64_t wanted, std::size_t row) noexcept;
   /// Completes what the append returns.
   std::span<const StateSlots> end_step(std::size_t rows) noexcept;
   void settle(Sequence& s) noexcept;
@@ -172,7 +173,7 @@ struct BlockTables::Impl::Groups::States {
                    std::int32_t* out) const noexcept;
   void add_extra(const Of& of, Output& output, const Table& table, std::int64_t token,
                  std::int64_t first_entry) noexcept;
-  std::int32_t room_of(const Sequence& s, const Of& of, std::int64_t length) const noexcept;
+  std::int32_t writes_over_until(const Sequence& s, const Of& of) const noexcept;
   /// Returns the next length behind `length` at which a sequence is to have a checkpoint.
   std::int64_t next_mark(SequenceId id, std::int64_t length) const noexcept;
   bool is_mark(SequenceId id, std::int64_t length) const noexcept {
@@ -206,6 +207,9 @@ struct BlockTables::Impl::Groups::States {
   LazyArray<Held> held;             // [max_sequences, groups of states]
   LazyArray<Version> versions;      // [max_sequences, max_versions]
   LazyArray<std::int32_t> present;  // [max_sequences, parts_of_all] table ids of the present states
+  LazyArray<std::uint64_t> state_numbers;  // [max_sequences] another one whenever `present` changes
+  LazyArray<std::uint64_t> row_states;  // [rows] of the state that the row reads and writes; or 0
+  std::uint64_t last_state_number = 0;
   CheckpointList checkpoints;
   std::vector<Output> outputs;             // by group of states
   std::vector<StateSlots> slots;           // the same
