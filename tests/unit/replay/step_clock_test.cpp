@@ -1,6 +1,6 @@
 // The clocks of the step engine, and the times of each request, worked out by hand.
 
-#include "replay/step_clock.hpp"
+#include "replay/engines.hpp"
 
 #include "unit/replay/trace_text.hpp"
 
