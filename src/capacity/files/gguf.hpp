@@ -8,7 +8,6 @@
 /// Format: ggml/docs/gguf.md of llama.cpp, versions 2 and 3, little endian.
 
 #include "capacity/files/byte_source.hpp"
-#include "capacity/files/read_failure.hpp"
 #include "capacity/files/tensor_index.hpp"
 
 #include "kvarena/base/status.hpp"
