@@ -3,7 +3,7 @@
 // caches. Reading and attention alternate; medians over rounds. Usage: attention_bench [rounds]
 // [sequences].
 
-#include "tools/attention_meter/host_read.hpp"
+#include "tools/attention_meter/host_batch.hpp"
 
 #include "kvarena/attention/attention.hpp"
 

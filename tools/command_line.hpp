@@ -4,7 +4,7 @@
 /// The kvarena command as a function of its arguments and streams, so that tests call it, and its
 /// commands. Each declares its options below the root and runs when it is chosen.
 
-#include "tools/configuration/config_file.hpp"
+#include "tools/configuration/configuration.hpp"
 #include "tools/console.hpp"
 
 #include <functional>

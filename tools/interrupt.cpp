@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 
 namespace kvarena::tools {
 
@@ -14,9 +15,29 @@ std::atomic<int> write_end{-1};  // of the pipe that a handler may write to
 std::atomic<bool> has_come{false};
 std::atomic<bool> has_hung_up{false};
 constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+std::array<std::atomic<std::int64_t>, kSignals.size()> first_ns;  // when each came; 0: not yet
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<std::int64_t>::is_always_lock_free);
+
+// `timeout` sends its signal to the command and to the command's group.
+constexpr std::int64_t kOneRequestNs = 500'000'000;
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 void on_signal(int signal) {
+  for (std::size_t n = 0; n < kSignals.size(); ++n) {
+    if (kSignals[n] != signal) continue;
+    std::int64_t first = 0;
+    if (first_ns[n].compare_exchange_strong(first, now_ns())) break;
+    if (now_ns() - first < kOneRequestNs) return;
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);  // ends the process when this handler returns
+    return;
+  }
   if (signal == SIGHUP) has_hung_up = true;
   Interrupt::request();
 }
@@ -26,11 +47,12 @@ void on_signal(int signal) {
 Interrupt::Interrupt() {
   has_come = false;
   has_hung_up = false;
+  for (auto& first : first_ns) first = 0;
   if (::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
   write_end = pipe_[1];
   struct sigaction wake {};
   wake.sa_handler = on_signal;
-  wake.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+  wake.sa_flags = SA_RESTART;
   for (std::size_t n = 0; n < kSignals.size(); ++n) {
     ::sigaction(kSignals[n], &wake, &before_[n]);
     if (kSignals[n] == SIGHUP && before_[n].sa_handler == SIG_IGN) {

@@ -13,9 +13,9 @@
 namespace kvarena::tools {
 
 /// Catches SIGINT, SIGTERM and SIGHUP in any thread while it lives, and restores the old handlers
-/// afterwards. Only the first of each signal is caught; a second one ends the process. A SIGHUP
-/// that the process ignores, as `nohup` has it, stays ignored. Only one Interrupt may live at a
-/// time.
+/// afterwards. Only the first of each signal is caught, and the same signal within half a second
+/// of it counts as the same request; a later one ends the process. A SIGHUP that the process
+/// ignores, as `nohup` has it, stays ignored. Only one Interrupt may live at a time.
 class Interrupt {
  public:
   Interrupt();

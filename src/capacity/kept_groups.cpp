@@ -1,4 +1,4 @@
-#include "capacity/kept_groups.hpp"
+#include "capacity/planning.hpp"
 
 #include "capacity/share.hpp"
 

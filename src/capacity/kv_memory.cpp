@@ -5,7 +5,7 @@
 #include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/formula.hpp"
-#include "capacity/kept_groups.hpp"
+#include "capacity/planning.hpp"
 #include "capacity/share.hpp"
 
 #include <fmt/format.h>

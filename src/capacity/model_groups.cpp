@@ -1,7 +1,7 @@
 #include "kvarena/capacity/model_groups.hpp"
 
 #include "base/out_of_memory.hpp"
-#include "capacity/kept_groups.hpp"
+#include "capacity/planning.hpp"
 #include "capacity/share.hpp"
 #include "kvarena/base/latent_fp8.hpp"
 

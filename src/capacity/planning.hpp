@@ -7,7 +7,9 @@
 
 #include "capacity/formula.hpp"
 
+#include "kvarena/capacity/kv_memory.hpp"
 #include "kvarena/capacity/memory_plan.hpp"
+#include "kvarena/capacity/model_spec.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -173,5 +175,9 @@ Formula total_of(const MemoryPlan& plan, std::int64_t kv_bytes);
 /// Returns the lines of a plan whose other fields are set.
 std::vector<PlanLine> lines_of(const ModelSpec& model, const PlanOptions& options,
                                const PlanSources& sources, const MemoryPlan& plan);
+
+/// Returns the groups that have layers on the stage, with those layers. Windows that are kept whole
+/// are full attention, and groups that keep alike are one.
+std::vector<CacheGroup> kept_groups(const ModelSpec& model, const KvMemoryOptions& options);
 
 }  // namespace kvarena::capacity

@@ -1,7 +1,6 @@
-#include "replay/option_checks.hpp"
+#include "replay/replay_options.hpp"
 
 #include "replay/pool_units.hpp"
-#include "replay/replay_options.hpp"
 
 #include <fmt/format.h>
 

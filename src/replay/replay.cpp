@@ -1,7 +1,7 @@
 #include "replay/replay.hpp"
 
 #include "replay/engines.hpp"
-#include "replay/option_checks.hpp"
+#include "replay/replay_options.hpp"
 #include "verify/group_verifier.hpp"
 #include "verify/verifier.hpp"
 

@@ -3,6 +3,7 @@
 /// @file
 /// The options of a replay. A plain value; run_replay validates it.
 
+#include "replay/failure.hpp"
 #include "trace/trace_reader.hpp"
 #include "verify/verification.hpp"
 
@@ -16,6 +17,7 @@
 #include <optional>
 #include <ostream>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace kvarena::replay {
@@ -98,5 +100,11 @@ struct ReplayOptions {
 /// The names of the command line.
 std::string_view name_of(ClockKind clock) noexcept;
 std::string_view name_of(Reserve reserve) noexcept;
+
+/// A failure for options that cannot go together.
+ReplayFailure contradiction(std::string happened, std::string expected, std::string advice);
+
+/// Returns what is wrong with the options, before anything is read or made.
+MaybeFailure check_options(const ReplayOptions& options);
 
 }  // namespace kvarena::replay

@@ -1,4 +1,4 @@
-#include "replay/step_clock.hpp"
+#include "replay/engines.hpp"
 
 #include <limits>
 

@@ -1,9 +1,8 @@
 // Scenario 9: layers of several kinds in one pool of pages, and every group of them exhausted.
 
+#include "scenarios/groups.hpp"
 #include "scenarios/checks.hpp"
 #include "scenarios/engine.hpp"
-#include "scenarios/mixed_sequences.hpp"
-#include "scenarios/page_filler.hpp"
 #include "scenarios/suite.hpp"
 
 #include <fmt/format.h>

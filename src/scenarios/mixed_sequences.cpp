@@ -1,4 +1,4 @@
-#include "scenarios/mixed_sequences.hpp"
+#include "scenarios/groups.hpp"
 
 #include <fmt/format.h>
 

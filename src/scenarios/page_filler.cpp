@@ -1,4 +1,4 @@
-#include "scenarios/page_filler.hpp"
+#include "scenarios/groups.hpp"
 
 #include <algorithm>
 #include <utility>

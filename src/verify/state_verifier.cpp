@@ -1,4 +1,4 @@
-#include "verify/state_verifier.hpp"
+#include "verify/group_verifier.hpp"
 
 #include <fmt/format.h>
 

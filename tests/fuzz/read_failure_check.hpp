@@ -4,7 +4,7 @@
 /// What every reader of a model's files promises of a refusal.
 
 #include "base/excerpt.hpp"
-#include "capacity/files/read_failure.hpp"
+#include "capacity/files/byte_source.hpp"
 
 #include <cstdio>
 #include <cstdlib>

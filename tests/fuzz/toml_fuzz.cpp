@@ -2,7 +2,7 @@
 // with clang); the test with the corpus and its mutations.
 
 #include "fuzz/fuzz_target.hpp"
-#include "tools/configuration/config_file.hpp"
+#include "tools/configuration/configuration.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "tools/attention_bench/attention_bench_rows.hpp"
+#include "tools/attention_bench/attention_bench_run.hpp"
 
 #include "tools/attention_meter/known_rows.hpp"
 

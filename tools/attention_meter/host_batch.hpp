@@ -2,9 +2,12 @@
 
 /// @file
 /// `HostBatch`: a problem's arrays on the CPU, the arguments of attention over them, and the
-/// comparison of its results.
+/// comparison of its results. The read bandwidth of the machine: several loops that only read, for
+/// one thread, and all workers of a set reading together (host_read.cpp). Which loop is fastest
+/// depends on the machine.
 
 #include "kvarena/attention/attention.hpp"
+#include "kvarena/attention/cpu_workers.hpp"
 #include "kvarena/base/ids.hpp"
 #include "tools/attention_meter/attention_meter.hpp"
 #include "tools/attention_meter/attention_problem.hpp"
@@ -41,5 +44,18 @@ AttentionArgs args_of(const HostBatch& row, std::int32_t table);
 Status make_plan(HostBatch& row);
 /// Compares the results of a call over the first set of tables with the reference.
 void compare(const HostBatch& row, AttentionFigures& figures);
+
+inline constexpr std::int64_t kReadUnit = 512;  ///< bytes that every loop divides
+
+/// Reads `bytes` bytes, a multiple of kReadUnit. Returns a value that depends on all of them.
+using ReadKernel = std::uint64_t (*)(const std::byte* from, std::int64_t bytes);
+
+/// The loops that this machine can run. Static.
+std::span<const ReadKernel> read_kernels();
+
+/// Reads `bytes` at `from` once, an equal share for each worker. A share is rounded up to whole
+/// units, so up to one unit a worker is read past the end. Returns the bytes read.
+std::int64_t read_together(CpuWorkers& workers, ReadKernel kernel, const std::byte* from,
+                           std::int64_t bytes);
 
 }  // namespace kvarena::meter

@@ -3,7 +3,6 @@
 #include "tools/attention_meter/comparison.hpp"
 #include "tools/attention_meter/device_buffer.hpp"
 #include "tools/attention_meter/host_batch.hpp"
-#include "tools/attention_meter/host_read.hpp"
 #include "tools/attention_meter/series.hpp"
 
 #include "kvarena/attention/attention.hpp"

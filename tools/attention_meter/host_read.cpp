@@ -1,4 +1,4 @@
-#include "tools/attention_meter/host_read.hpp"
+#include "tools/attention_meter/host_batch.hpp"
 
 #include <array>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "tools/configuration/config_file.hpp"
+#include "tools/configuration/configuration.hpp"
 
 #include "base/excerpt.hpp"
 

@@ -1,4 +1,4 @@
-#include "tools/replay/prefix_output.hpp"
+#include "tools/replay/replay_output.hpp"
 
 #include "tools/option_values.hpp"
 

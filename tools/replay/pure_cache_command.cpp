@@ -1,4 +1,4 @@
-#include "tools/replay/pure_cache_command.hpp"
+#include "tools/replay/replay_command.hpp"
 
 #include "tools/nearest_name.hpp"
 #include "tools/option_values.hpp"

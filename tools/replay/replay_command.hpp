@@ -1,27 +1,102 @@
 #pragma once
 
 /// @file
-/// `kvarena replay`: its options (replay_declarations.cpp) and its work (replay_command.cpp).
+/// `kvarena replay`: its options (replay_declarations.cpp) and its work (replay_command.cpp);
+/// --pure-cache, the hit rate of a prefix cache alone (pure_cache_command.cpp); the model
+/// (replay_model.cpp). Layers of a model are all alike, and the numbers of a shape describe them;
+/// or they keep different data, and groups of layers do.
 
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
-#include "tools/replay/pure_cache_command.hpp"
-#include "tools/replay/replay_model.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "tools/result_file.hpp"
 #include "tools/shape_options.hpp"
 
+#include "base/finding.hpp"
+#include "replay/pure_cache.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 
+#include "kvarena/capacity/model_groups.hpp"
+#include "kvarena/capacity/model_spec.hpp"
 #include "kvarena/capacity/step_time.hpp"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace kvarena::tools {
+
+/// The options --pure-cache, --policy and --salt-column of `replay`, and the run that the first
+/// asks for. An engine with a prefix cache takes the other two as well.
+class PureCacheCommand {
+ public:
+  /// Declares them on `command`. The salt's column goes to `salt_column`.
+  void declare(CLI::App& command, std::string& salt_column);
+  /// After all options of `command` are declared: those of engine, clock, pool and bytes exclude
+  /// --pure-cache.
+  void exclude_engine(CLI::App& command);
+  bool is_given() const noexcept { return capacity_.has_value(); }
+  EvictionPolicy policy() const { return *eviction_policy_of(policy_); }
+  /// Returns an option that was given and needs a prefix cache, or "".
+  std::string cache_option_given() const;
+  /// Replays the trace. Prints the table, and writes the JSON object to `json`.
+  ExitCode run(const Console& console, replay::PureCacheOptions options,
+               const std::string& json) const;
+
+ private:
+  std::optional<std::int64_t> capacity_;
+  std::string policy_{name_of(EvictionPolicy::tail_first)};
+  CLI::Option* option_ = nullptr;
+  CLI::Option* policy_option_ = nullptr;
+  CLI::Option* salt_option_ = nullptr;
+};
+
+/// One object; docs/reference/command.md describes every field.
+nlohmann::ordered_json json_of(const replay::PureCacheOptions& options,
+                               const replay::PureCacheOutcome& outcome);
+
+/// The table for people, with colours as `stream` (one of the console's) allows.
+std::string table_of(const Console& console, const std::ostream& stream,
+                     const replay::PureCacheOptions& options,
+                     const replay::PureCacheOutcome& outcome);
+
+/// A model as replay needs it. The groups are those of `groups`; none: all layers are as `shape`.
+struct ChosenModel {
+  ChosenShape shape;                 ///< with groups: the heads of the first with K and V
+  capacity::ModelGroups groups;      ///< none: all layers are alike
+  std::int64_t longest_context = 0;  ///< tokens; with groups the page is chosen for so many
+};
+
+/// The options --model and --retention, and the shape's options that may change a model.
+class ReplayModel {
+ public:
+  /// Declares --model and --retention on `command`. The shape's options are declared apart.
+  void declare(CLI::App& command);
+  const std::string& name() const noexcept { return name_; }
+  /// Returns the model, in which the given numbers replace its own. On failure reports it on the
+  /// console and returns nothing.
+  std::optional<ChosenModel> choose(const Console& console, const ShapeOptions& numbers) const;
+
+ private:
+  std::optional<ChosenModel> choose_groups(const Console& console, const ShapeOptions& numbers,
+                                           capacity::ModelSpec model) const;
+
+  std::string name_ = "Qwen2.5-0.5B";
+  std::string retention_ = "model";
+  CLI::Option* retention_option_ = nullptr;
+};
+
+/// Returns what is wrong with `text` as the name of a model; nothing: it is a preset or a shape.
+Finding replay_model_finding(const std::string& text);
 
 /// The options of the roofline clock: a GPU, and the shares of its peaks that kernels reach.
 class RooflineOptions {

@@ -1,4 +1,4 @@
-#include "tools/replay/replay_model.hpp"
+#include "tools/replay/replay_command.hpp"
 
 #include "tools/command_line.hpp"
 #include "tools/nearest_name.hpp"

@@ -2,8 +2,6 @@
 
 #include "health/render/json.hpp"
 #include "tools/option_values.hpp"
-#include "tools/replay/group_output.hpp"
-#include "tools/replay/prefix_output.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

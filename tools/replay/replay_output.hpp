@@ -2,7 +2,8 @@
 
 /// @file
 /// A replay's report as JSON and as text for people: the same figures, from the same struct. And
-/// `ProgressBar`, which people see until then.
+/// `ProgressBar`, which people see until then. Groups and pages (group_output.cpp), and a prefix
+/// cache (prefix_output.cpp), have functions of their own.
 
 #include "replay/instruments.hpp"
 #include "replay/replay_options.hpp"
@@ -53,5 +54,19 @@ class ProgressBar : public replay::ProgressSink {
 
 /// The line's text without escapes, for `elapsed_s` seconds of real time.
 std::string progress_line(const replay::ReplayProgress& progress, double elapsed_s);
+
+/// Returns the groups, or null without groups.
+nlohmann::ordered_json groups_json(const replay::ReplayReport& report);
+/// Returns pages and waste, or null without groups.
+nlohmann::ordered_json pages_json(const replay::ReplayReport& report);
+/// Returns the lines of the summary about groups and waste; none without groups.
+std::string group_lines(const replay::ReplayReport& report);
+/// Returns the line of the pages' account; none without groups.
+std::string page_account_line(const replay::ReplayReport& report);
+
+/// Returns the figures, or null without a prefix cache.
+nlohmann::ordered_json prefix_json(const replay::ReplayReport& report);
+/// Returns the lines of the summary; none without a prefix cache.
+std::string prefix_lines(const replay::ReplayOptions& options, const replay::ReplayReport& report);
 
 }  // namespace kvarena::tools

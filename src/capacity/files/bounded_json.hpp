@@ -6,7 +6,7 @@
 /// are refused. Memory is at most a small multiple of the bytes read, whatever the text contains.
 /// Stateless; for any thread.
 
-#include "capacity/files/read_failure.hpp"
+#include "capacity/files/byte_source.hpp"
 #include "kvarena/base/status.hpp"
 
 #include <nlohmann/json_fwd.hpp>

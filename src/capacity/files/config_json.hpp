@@ -5,7 +5,7 @@
 /// beside the weights. Parameters are counted when the family's shapes are known. Pure functions
 /// for any thread.
 
-#include "capacity/files/read_failure.hpp"
+#include "capacity/files/byte_source.hpp"
 #include "kvarena/base/status.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 

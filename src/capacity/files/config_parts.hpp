@@ -8,8 +8,8 @@
 /// once, after all look-ups. One thread at a time.
 
 #include "capacity/amount.hpp"
+#include "capacity/files/byte_source.hpp"
 #include "capacity/files/families.hpp"
-#include "capacity/files/read_failure.hpp"
 
 #include "kvarena/capacity/model_spec.hpp"
 

@@ -1,4 +1,4 @@
-#include "capacity/files/gguf_keys.hpp"
+#include "capacity/files/gguf.hpp"
 
 #include "capacity/amount.hpp"
 

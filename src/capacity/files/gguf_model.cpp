@@ -4,7 +4,6 @@
 #include "base/utf8.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/files/families.hpp"
-#include "capacity/files/gguf_keys.hpp"
 #include "capacity/parameters.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 

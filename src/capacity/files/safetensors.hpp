@@ -7,7 +7,6 @@
 /// overlaps, sizes that do not fit the shape, or bytes of no tensor. Stateless; for any thread.
 
 #include "capacity/files/byte_source.hpp"
-#include "capacity/files/read_failure.hpp"
 #include "capacity/files/tensor_index.hpp"
 #include "kvarena/base/status.hpp"
 

@@ -1,4 +1,4 @@
-#include "health/render/metric_text.hpp"
+#include "health/render/metrics.hpp"
 
 #include <spdlog/fmt/fmt.h>
 

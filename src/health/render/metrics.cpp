@@ -1,93 +1,27 @@
-#include "health/render/metrics.hpp"
-
-#include "health/render/groups.hpp"
+#include "health/render/figures.hpp"
 #include "health/render/json.hpp"
-#include "health/render/prefix.hpp"
 
 #include "kvarena/base/version.hpp"
 
 #include <algorithm>
-#include <initializer_list>
-#include <optional>
-#include <span>
-#include <string_view>
-#include <utility>
 
 namespace kvarena {
 namespace {
 
-/// A figure; nothing where it is unknown.
-using Value = std::optional<double>;
-using Families = std::vector<MetricFamily>;
-using Names = std::vector<std::string>;
-
-/// The name and help of a family.
-struct MetricName {
-  const char* name;  // "kvarena_..."
-  const char* help;  // one line
-};
-
-/// A label of a sample, which outlives neither.
-struct LabelView {
-  std::string_view name;
-  std::string_view value;
-};
-
-/// An empty family: of counters where the name says so, else of gauges.
-MetricFamily family_of(const MetricName& name) {
-  const bool counts = std::string_view(name.name).ends_with("_total");
-  return {name.name, name.help, counts ? MetricType::counter : MetricType::gauge, {}};
-}
-
-/// Adds a sample of the family's type; none of an unknown figure.
-void add_sample(MetricFamily& family, Value value, std::initializer_list<LabelView> labels = {}) {
-  if (!value) return;
-  MetricSample& sample = family.samples.emplace_back();
-  for (const LabelView& label : labels) {
-    sample.labels.push_back({std::string(label.name), std::string(label.value)});
-  }
-  sample.value = *value;
-}
-
-/// The names of `objects`. A repeated name gets "#2", "#3", ... at its end.
+/// Each object with its name as a label. A repeated name gets "#2", "#3", ... at its end.
 template <class Object>
-std::vector<std::string> unique_names(const std::vector<Object>& objects) {
+std::vector<Labelled<Object>> labelled(const std::vector<Object>& objects, const char* label) {
   std::vector<std::string> names;
+  std::vector<Labelled<Object>> all;
   for (const Object& object : objects) {
     std::string name = object.name;
     for (int n = 2; std::ranges::count(names, name) > 0; ++n) {
       name = object.name + "#" + std::to_string(n);
     }
+    all.push_back({object, {{label, name}}});
     names.push_back(std::move(name));
   }
-  return names;
-}
-
-using Now = std::int64_t;
-
-/// One figure of a device or pool.
-template <class Object>
-struct Figure {
-  MetricName name;
-  Value (*value)(const Object& object, Now now_ns);
-};
-
-/// Adds a family of each figure, with a sample of each object.
-template <class Object>
-void add_figures(std::span<const Figure<Object>> figures, const std::vector<Object>& objects,
-                 std::string_view label, Now now_ns, Families& families) {
-  const Names names = unique_names(objects);
-  for (const Figure<Object>& figure : figures) {
-    auto& family = families.emplace_back(family_of(figure.name));
-    for (std::size_t i = 0; i < objects.size(); ++i) {
-      add_sample(family, figure.value(objects[i], now_ns), {{label, names[i]}});
-    }
-  }
-}
-
-template <class Number>
-Value number(Number figure) {
-  return static_cast<double>(figure);
+  return all;
 }
 
 // ---- devices ------------------------------------------------------------------------------------
@@ -138,24 +72,24 @@ constexpr std::pair<MetricName, std::uint64_t MemoryUsage::*> kPurposeFigures[] 
      &MemoryUsage::count},
 };
 
-void add_device_families(const std::vector<DeviceHealth>& devices, Families& families) {
-  const Names names = unique_names(devices);
-  add_figures<DeviceHealth>(kDeviceFigures, devices, "device", 0, families);
+void add_device_families(const std::vector<DeviceHealth>& all, Families& families) {
+  const auto devices = labelled(all, "device");
+  add_figures(kDeviceFigures, devices, 0, families);
   for (const auto& [name, value] : kPurposeFigures) {
     auto& family = families.emplace_back(family_of(name));
-    for (std::size_t d = 0; d < devices.size(); ++d) {
+    for (const auto& [device, labels] : devices) {
       for (std::size_t p = 0; p < kNumMemoryPurposes; ++p) {
-        add_sample(family, number(devices[d].usage.by_purpose[p].*value),
-                   {{"device", names[d]}, {"purpose", name_of(static_cast<MemoryPurpose>(p))}});
+        add_sample(family, number(device.usage.by_purpose[p].*value),
+                   with(labels, "purpose", name_of(static_cast<MemoryPurpose>(p))));
       }
     }
   }
   auto& policies = families.emplace_back(
       family_of({"kvarena_residency_policy", "1 for the policy that holds, 0 for the other."}));
-  for (std::size_t d = 0; d < devices.size(); ++d) {
+  for (const auto& [device, labels] : devices) {
     for (const auto policy : {ResidencyPolicy::vram_only, ResidencyPolicy::allow_host}) {
-      add_sample(policies, devices[d].policy == policy ? 1 : 0,
-                 {{"device", names[d]}, {"policy", name_of(policy)}});
+      add_sample(policies, device.policy == policy ? 1 : 0,
+                 with(labels, "policy", name_of(policy)));
     }
   }
 }
@@ -234,48 +168,37 @@ constexpr Figure<PoolHealth> kPoolFigures[] = {
      [](const Pool& p, Now) { return number(p.snapshot.audit.passes); }},
 };
 
-constexpr std::pair<BlockState, std::int64_t BlockStats::*> kStates[] = {
-    {BlockState::free, &BlockStats::free},       {BlockState::referenced, &BlockStats::referenced},
-    {BlockState::fenced, &BlockStats::fenced},   {BlockState::evictable, &BlockStats::evictable},
-    {BlockState::offline, &BlockStats::offline},
+constexpr State<BlockStats> kStates[] = {
+    {"free", &BlockStats::free},       {"referenced", &BlockStats::referenced},
+    {"fenced", &BlockStats::fenced},   {"evictable", &BlockStats::evictable},
+    {"offline", &BlockStats::offline},
 };
 
-MetricFamily blocks_family(const std::vector<PoolHealth>& pools, const Names& names) {
-  auto family = family_of({"kvarena_blocks", "Blocks by state; each is in exactly one."});
-  for (std::size_t p = 0; p < pools.size(); ++p) {
-    for (const auto& [state, count] : kStates) {
-      add_sample(family, number(pools[p].snapshot.blocks.*count),
-                 {{"pool", names[p]}, {"state", name_of(state)}});
-    }
-  }
-  return family;
-}
-
-void add_pressure_families(const std::vector<PoolHealth>& pools, const Names& names,
-                           Families& families) {
+void add_pressure_families(const LabelledPools& pools, Families& families) {
   auto level =
       family_of({"kvarena_pressure_level", "1 for the level of pressure, 0 for the others."});
   auto entered = family_of({"kvarena_pressure_entered_total", "How often a level was entered."});
-  for (std::size_t p = 0; p < pools.size(); ++p) {
+  for (const auto& [pool, labels] : pools) {
     for (std::size_t l = 0; l < kNumPressureLevels; ++l) {
       const auto each = static_cast<PressureLevel>(l);
-      add_sample(level, number(pools[p].pressure == each),
-                 {{"pool", names[p]}, {"level", name_of(each)}});
-      add_sample(entered, number(pools[p].pressure_entered[l]),
-                 {{"pool", names[p]}, {"level", name_of(each)}});
+      add_sample(level, number(pool.pressure == each), with(labels, "level", name_of(each)));
+      add_sample(entered, number(pool.pressure_entered[l]), with(labels, "level", name_of(each)));
     }
   }
   families.push_back(std::move(level));
   families.push_back(std::move(entered));
 }
 
-void add_pool_families(const std::vector<PoolHealth>& pools, Now now_ns, Families& families) {
-  const Names names = unique_names(pools);
-  families.push_back(blocks_family(pools, names));
-  add_figures<PoolHealth>(kPoolFigures, pools, "pool", now_ns, families);
-  add_pressure_families(pools, names, families);
-  add_group_families(pools, names, families);
-  add_prefix_families(pools, names, families);
+void add_pool_families(const std::vector<PoolHealth>& all, Now now_ns, Families& families) {
+  const LabelledPools pools = labelled(all, "pool");
+  std::vector<Labelled<BlockStats>> blocks;
+  for (const auto& [pool, labels] : pools) blocks.push_back({pool.snapshot.blocks, labels});
+  add_states({"kvarena_blocks", "Blocks by state; each is in exactly one."}, kStates, blocks,
+             families);
+  add_figures(kPoolFigures, pools, now_ns, families);
+  add_pressure_families(pools, families);
+  add_group_families(pools, families);
+  add_prefix_families(pools, families);
 }
 
 // ---- the process --------------------------------------------------------------------------------
@@ -292,7 +215,7 @@ MetricFamily reasons_family(const HealthReport& report) {
     const auto count =
         std::count_if(report.reasons.begin(), report.reasons.end(),
                       [code](const HealthReason& reason) { return reason.code == code; });
-    add_sample(family, static_cast<double>(count), {{"code", name_of(code)}});
+    add_sample(family, static_cast<double>(count), {{"code", std::string(name_of(code))}});
   }
   return family;
 }

@@ -50,25 +50,13 @@ std::int64_t reusable_tokens() {
   return tokens;
 }
 
-/// A small model on a slow machine: every token computed takes time.
-capacity::StepTimeModel small_model() {
-  capacity::StepTimeOptions o;
-  o.layer_parameters = 50'000;
-  o.layer_bytes = 1'000'000;
-  o.attention = {{.num_layers = 2, .kv_bytes_per_token = 500}};
-  o.bandwidth_bytes_per_second = 1'000'000'000;
-  o.flops_per_second = 10'000'000'000;
-  o.efficiency = {.matrices = 1.0, .attention = 1.0, .bandwidth = 1.0};
-  return *capacity::StepTimeModel::create(o);
-}
-
 TEST(PrefixReplay, SavesExactlyWhatTheTraceRepeats) {
   const std::int64_t reusable = reusable_tokens();
   ASSERT_GT(reusable, 0);
   for (const ClockKind clock : {ClockKind::step, ClockKind::linear, ClockKind::roofline}) {
     ReplayOptions options = options_of_excerpt();
     options.clock = clock;
-    if (clock == ClockKind::roofline) options.roofline = small_model();
+    if (clock == ClockKind::roofline) options.roofline = test::small_model();
     if (clock == ClockKind::linear) options.reserve = Reserve::full;
     const ReplayOutcome with = run_replay(options);
     ASSERT_EQ(with.end, ReplayEnd::completed) << with.why.found;

@@ -1,6 +1,6 @@
 // The clocks of the step engine, and the times of each request, worked out by hand.
 
-#include "replay/step_clock.hpp"
+#include "replay/engines.hpp"
 
 #include "unit/replay/trace_text.hpp"
 
@@ -16,18 +16,7 @@ namespace {
 
 using test::plain_options;
 using test::report_of;
-
-// 1 ms to read the weights, 10 us of arithmetic a token, 1 us to read a token's KV.
-capacity::StepTimeModel small_model() {
-  capacity::StepTimeOptions o;
-  o.layer_parameters = 50'000;
-  o.layer_bytes = 1'000'000;
-  o.attention = {{.num_layers = 2, .kv_bytes_per_token = 500}};
-  o.bandwidth_bytes_per_second = 1'000'000'000;
-  o.flops_per_second = 10'000'000'000;
-  o.efficiency = {.matrices = 1.0, .attention = 1.0, .bandwidth = 1.0};
-  return *capacity::StepTimeModel::create(o);
-}
+using test::small_model;
 
 ReplayOptions roofline_options() {
   ReplayOptions options = plain_options();

@@ -52,6 +52,19 @@ inline replay::ReplayOptions plain_options() {
   return options;
 }
 
+/// A small model on a slow machine: 1 ms to read the weights, 10 us of arithmetic a token, 1 us to
+/// read a token's KV.
+inline capacity::StepTimeModel small_model() {
+  capacity::StepTimeOptions o;
+  o.layer_parameters = 50'000;
+  o.layer_bytes = 1'000'000;
+  o.attention = {{.num_layers = 2, .kv_bytes_per_token = 500}};
+  o.bandwidth_bytes_per_second = 1'000'000'000;
+  o.flops_per_second = 10'000'000'000;
+  o.efficiency = {.matrices = 1.0, .attention = 1.0, .bandwidth = 1.0};
+  return *capacity::StepTimeModel::create(o);
+}
+
 /// Replays `arrivals`.
 inline replay::ReplayOutcome replay_of(const std::vector<Arrival>& arrivals,
                                        replay::ReplayOptions options,

@@ -2,7 +2,7 @@
 
 #include "tools/attention_meter/attention_meter.hpp"
 #include "tools/attention_meter/comparison.hpp"
-#include "tools/attention_meter/host_read.hpp"
+#include "tools/attention_meter/host_batch.hpp"
 #include "tools/attention_meter/known_rows.hpp"
 #include "tools/attention_meter/series.hpp"
 #include "tools/attention_meter/work_rows.hpp"

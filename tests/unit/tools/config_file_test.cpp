@@ -1,6 +1,6 @@
 // kvarena.toml as bytes: what is in it, and every way in which it can be no settings.
 
-#include "tools/configuration/config_file.hpp"
+#include "tools/configuration/configuration.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include <gtest/gtest.h>

@@ -161,6 +161,8 @@ std::string text_of(const MonitorFrame& frame) {
   return text;
 }
 
+std::string text_of(const Json& stats) { return text_of(frame_of(stats)); }
+
 TEST(StatsView, ShowsHealthUsageBlocksAndPressure) {
   const MonitorFrame frame = frame_of(sample_stats());
   EXPECT_TRUE(frame.healthy);
@@ -283,6 +285,109 @@ TEST(StatsView, BarIsAsWideAsItIsToldWhateverTheCounts) {
   blocks.referenced = -7;
   blocks.free = 2;
   EXPECT_EQ(block_bar(blocks, 10).size(), 10U);
+}
+
+// ---- pages and groups ---------------------------------------------------------------------------
+
+Json grouped_stats() { return stats_json(test::report_with_groups(), test::sample_details()); }
+
+TEST(StatsOfGroups, HaveARowForPagesAndOneForEachGroup) {
+  const std::string text = text_of(grouped_stats());
+  EXPECT_TRUE(
+      contains(text,
+               "  [###################+++++++++x...................]\n"
+               "  40 pages of 6.00 KiB: 16 in use #, 7 evictable +, 1 offline x, 16 free .\n"
+               "  group 0 (full): 11 pages, 33 blocks of 2.00 KiB: 12 referenced, 4 fenced, "
+               "6 evictable, 2 offline, 9 free (8 stranded)\n"
+               "  group 1 (window): 12 pages, 12 blocks of 5.00 KiB: 7 referenced, 3 "
+               "fenced, 2 evictable, 0 offline, 0 free (0 stranded)\n"
+               "  480 tokens"))
+      << text;
+  EXPECT_FALSE(contains(text, "100 blocks:")) << "blocks of several sizes are not added up";
+  EXPECT_FALSE(contains(text, "add up"));
+}
+
+TEST(StatsOfGroups, ALineHasPagesInUse) {
+  EXPECT_TRUE(contains(frame_of(grouped_stats()).line, " blocks=50/100 pages=24/40 tokens=480 "));
+}
+
+TEST(StatsOfGroups, DamagedAccountsAreShownAsTheyAre) {
+  Json stats = grouped_stats();
+  stats["pools"][0]["pages"]["free"] = 99;
+  stats["pools"][0]["groups"][1]["referenced"] = -5;
+  const std::string text = text_of(stats);
+  EXPECT_TRUE(contains(text, "  states add up to 123 of 40\n")) << text;
+  EXPECT_TRUE(contains(text, "  states add up to 0 of 12\n")) << text;
+  stats["pools"][0]["groups"][0]["pages"] = INT64_MAX;
+  stats["pools"][0]["groups"][0]["blocks_per_page"] = INT64_MAX;
+  EXPECT_EQ(read_stats(stats).pools[0].groups[0].blocks.total, std::int64_t{1} << 60) << "cut";
+}
+
+TEST(StatsOfGroups, ServersThatDoNotTellThemAreRead) {
+  Json stats = grouped_stats();
+  stats["pools"][0].erase("pages");
+  stats["pools"][0].erase("groups");
+  EXPECT_FALSE(read_stats(stats).pools[0].pages.has_value());
+  EXPECT_TRUE(contains(text_of(stats), "100 blocks:"));
+}
+
+TEST(StatsOfGroups, AreAtMostAsManyAsAPoolHas) {
+  Json stats = grouped_stats();
+  for (int i = 0; i < 100; ++i) {
+    stats["pools"][0]["groups"].push_back(stats["pools"][0]["groups"][0]);
+  }
+  EXPECT_EQ(read_stats(stats).pools[0].groups.size(), 32U);
+  stats["pools"][0]["groups"][0]["kind"] = 7;
+  EXPECT_THROW(static_cast<void>(read_stats(stats)), NotStats);
+  stats["pools"][0]["groups"] = nullptr;
+  EXPECT_THROW(static_cast<void>(read_stats(stats)), NotStats);
+}
+
+// ---- prefix caches ------------------------------------------------------------------------------
+
+Json cached_stats() { return stats_json(test::report_with_prefix(), test::sample_details()); }
+
+Json& prefix_of(Json& stats) { return stats["pools"][0]["prefix_cache"]; }
+
+TEST(StatsOfPrefixes, SayWhyPromptsWereNotFoundAndBlocksWent) {
+  const std::string text = text_of(cached_stats());
+  EXPECT_TRUE(contains(text,
+                       "  prefix cache: 28 blocks, 35.6 % of 900 prompt tokens found, 0 blocks "
+                       "evicted\n"
+                       "  not found, most often: 1,500 never_seen, 4 evicted\n"
+                       "  blocks removed, most often: 3 over_cap\n"))
+      << text;
+  EXPECT_FALSE(contains(text, "capped")) << "nothing was missing";
+}
+
+TEST(StatsOfPrefixes, TheGhostsAreOfThePoolsPolicy) {
+  Json stats = cached_stats();
+  EXPECT_TRUE(
+      contains(text_of(stats),
+               "  blocks it would find by lfu, in pools: 25.0 % with 0.5, 0.0 % with 1, 0.0 % "
+               "with 2, 0.0 % with 4\n"))
+      << text_of(stats);
+  prefix_of(stats)["ghosts"]["rates"][1]["block_hit_rate"] = 0.5;
+  const std::string usual =
+      "  blocks it would find by tail-first, in pools: 0.0 % with 0.5, 50.0 % with 1,";
+  prefix_of(stats)["policy"] = "priority";
+  EXPECT_TRUE(contains(text_of(stats), usual)) << "no ghost plays priorities";
+  prefix_of(stats).erase("policy");
+  EXPECT_TRUE(contains(text_of(stats), usual)) << "a server of an earlier version";
+}
+
+TEST(StatsOfPrefixes, AtMostThreeReasonsAreShown) {
+  Json stats = cached_stats();
+  Json& stops = prefix_of(stats)["stops"];
+  stops["other_salt"] = 9;
+  stops["other_group"] = 2'000;
+  EXPECT_TRUE(contains(text_of(stats),
+                       "  not found, most often: 2,000 other_group, 1,500 never_seen, 9 "
+                       "other_salt\n"))
+      << text_of(stats);
+  stops = Json::object();
+  prefix_of(stats)["removals"] = {{"evicted", 0}};
+  EXPECT_FALSE(contains(text_of(stats), "most often"));
 }
 
 }  // namespace
