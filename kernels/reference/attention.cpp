@@ -4,6 +4,7 @@
 #include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -50,6 +51,32 @@ struct ContiguousHead {
   }
 };
 
+/// The elements of the tokens of a PagedHead or ContiguousHead that have been asked for: several
+/// query heads read each.
+template <class Head>
+class Elements {
+ public:
+  Elements(const Head& head, std::int32_t head_dim) : head_(head), head_dim_(head_dim) {}
+
+  /// Returns the elements of a token. They stay where they are.
+  const double* token(std::int64_t at) {
+    const auto index = static_cast<std::size_t>(at);
+    if (index >= tokens_.size()) tokens_.resize(index + 1);
+    std::vector<double>& token = tokens_[index];
+    if (token.empty()) {
+      token.resize(static_cast<std::size_t>(head_dim_));
+      for (std::int32_t d = 0; d < head_dim_; ++d)
+        token[static_cast<std::size_t>(d)] = head_.at(at, d);
+    }
+    return token.data();
+  }
+
+ private:
+  Head head_;
+  std::int32_t head_dim_;
+  std::vector<std::vector<double>> tokens_;
+};
+
 /// One query head of one query token.
 struct Query {
   const void* q;
@@ -91,25 +118,46 @@ std::vector<std::int64_t> visible(const Query& query) {
   return tokens;
 }
 
+/// Appends the dot products of a query and some tokens. Several sums are under way at once, because
+/// each is a chain of additions; the order of each is that of the dims.
+template <class Head>
+void append_dots(const std::vector<double>& q, Elements<Head>& key,
+                 const std::vector<std::int64_t>& tokens, std::vector<double>& dots) {
+  constexpr std::size_t kAtOnce = 8;
+  for (std::size_t first = 0; first < tokens.size(); first += kAtOnce) {
+    std::array<const double*, kAtOnce> rows{};
+    for (std::size_t i = 0; i < kAtOnce; ++i) {
+      rows[i] = key.token(tokens[std::min(first + i, tokens.size() - 1)]);
+    }
+    std::array<double, kAtOnce> sums{};
+    for (std::size_t d = 0; d < q.size(); ++d) {
+      for (std::size_t i = 0; i < kAtOnce; ++i) sums[i] += q[d] * rows[i][d];
+    }
+    for (std::size_t i = 0; i < std::min(kAtOnce, tokens.size() - first); ++i) {
+      dots.push_back(sums[i]);
+    }
+  }
+}
+
 /// Sets out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens. Returns the
 /// log-sum-exp.
 template <class Head>
-double attend(const Query& query, const Head& key, const Head& value, double* out) {
+double attend(const Query& query, Elements<Head>& key, Elements<Head>& value, double* out) {
   std::fill_n(out, query.head_dim_v, 0.0);
   const std::vector<std::int64_t> tokens = visible(query);
   if (tokens.empty()) return -std::numeric_limits<double>::infinity();
 
+  std::vector<double> q;
+  for (std::int32_t d = 0; d < query.head_dim_k; ++d) {
+    q.push_back(load_f32(query.q, query.dtype, query.first + d));
+  }
   std::vector<double> weight;
   weight.reserve(tokens.size());
+  append_dots(q, key, tokens, weight);
   double largest = -std::numeric_limits<double>::infinity();
-  for (const std::int64_t t : tokens) {
-    double logit = 0.0;
-    for (std::int32_t d = 0; d < query.head_dim_k; ++d) {
-      logit += static_cast<double>(load_f32(query.q, query.dtype, query.first + d)) * key.at(t, d);
-    }
+  for (double& logit : weight) {
     logit *= query.scale;
     if (query.soft_cap > 0.0) logit = query.soft_cap * std::tanh(logit / query.soft_cap);
-    weight.push_back(logit);
     largest = std::max(largest, logit);
   }
   double total = 0.0;
@@ -120,7 +168,8 @@ double attend(const Query& query, const Head& key, const Head& value, double* ou
   if (query.sink != nullptr) total += std::exp(static_cast<double>(*query.sink) - largest);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const double share = weight[i] / total;
-    for (std::int32_t d = 0; d < query.head_dim_v; ++d) out[d] += share * value.at(tokens[i], d);
+    const double* const its = value.token(tokens[i]);
+    for (std::int32_t d = 0; d < query.head_dim_v; ++d) out[d] += share * its[d];
   }
   return largest + std::log(total);
 }
@@ -134,34 +183,37 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
     const std::int64_t first = p.q_offsets != nullptr ? p.q_offsets[row] : row;
     const std::int64_t count = p.q_offsets != nullptr ? p.q_offsets[row + 1] - first : 1;
     const std::int64_t seq_len = p.batch.seq_lens[row];
-    for (std::int64_t i = 0; i < count; ++i) {
-      for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
-        const std::int32_t kv_head = head / group;
-        const auto plane = [&](const PlaneView& of, const float* scales) {
-          const bool has_scale = of.dtype == DType::fp8_e4m3;
-          return PagedHead{
-              &of,     &p.batch.tables,
-              row,     p.kv.block_size,
-              kv_head, has_scale ? scale_of(scales, p.scales.per_head, kv_head) : 1.0F};
-        };
-        const Query query{p.q,
-                          p.q_dtype,
-                          (first + i) * (p.q_stride() / bytes_of(p.q_dtype)) +
-                              std::int64_t{head} * p.kv.key.head_dim,
-                          p.kv.key.head_dim,
-                          p.kv.value.head_dim,
-                          seq_len == 0 ? -1 : seq_len - count + i,
-                          p.window_tokens,
-                          static_cast<double>(p.scale),
-                          static_cast<double>(p.soft_cap),
-                          p.sinks != nullptr ? p.sinks + head : nullptr,
-                          p.tree_mask != nullptr,
-                          seq_len - count,
-                          count,
-                          p.tree_mask != nullptr ? p.tree_mask[first + i] : 0};
-        const double lse = attend(query, plane(p.kv.key, p.scales.key),
-                                  plane(p.kv.value, p.scales.value), out.data());
-        sink(first + i, head, out.data(), lse);
+    for (std::int32_t kv_head = 0; kv_head < p.kv.key.num_heads; ++kv_head) {
+      const auto elements = [&](const PlaneView& of, const float* scales) {
+        const bool has_scale = of.dtype == DType::fp8_e4m3;
+        const PagedHead head{
+            &of,     &p.batch.tables,
+            row,     p.kv.block_size,
+            kv_head, has_scale ? scale_of(scales, p.scales.per_head, kv_head) : 1.0F};
+        return Elements<PagedHead>(head, of.head_dim);
+      };
+      Elements<PagedHead> key = elements(p.kv.key, p.scales.key);
+      Elements<PagedHead> value = elements(p.kv.value, p.scales.value);
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          const Query query{p.q,
+                            p.q_dtype,
+                            (first + i) * (p.q_stride() / bytes_of(p.q_dtype)) +
+                                std::int64_t{head} * p.kv.key.head_dim,
+                            p.kv.key.head_dim,
+                            p.kv.value.head_dim,
+                            seq_len == 0 ? -1 : seq_len - count + i,
+                            p.window_tokens,
+                            static_cast<double>(p.scale),
+                            static_cast<double>(p.soft_cap),
+                            p.sinks != nullptr ? p.sinks + head : nullptr,
+                            p.tree_mask != nullptr,
+                            seq_len - count,
+                            count,
+                            p.tree_mask != nullptr ? p.tree_mask[first + i] : 0};
+          const double lse = attend(query, key, value, out.data());
+          sink(first + i, head, out.data(), lse);
+        }
       }
     }
   }
@@ -179,10 +231,12 @@ void store(const double* from, std::int32_t head_dim, void* out, DType dtype, st
 void attention_contiguous(const ContiguousAttentionParams& p) {
   const std::int32_t group = p.num_q_heads / p.num_kv_heads;
   std::vector<double> out(static_cast<std::size_t>(p.head_dim_v));
-  for (std::int64_t i = 0; i < p.num_q_tokens; ++i) {
-    for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
-      const ContiguousHead key{p.key, p.kv_dtype, p.num_kv_heads, p.head_dim_k, head / group};
-      const ContiguousHead value{p.value, p.kv_dtype, p.num_kv_heads, p.head_dim_v, head / group};
+  for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
+    Elements<ContiguousHead> key({p.key, p.kv_dtype, p.num_kv_heads, p.head_dim_k, head / group},
+                                 p.head_dim_k);
+    Elements<ContiguousHead> value(
+        {p.value, p.kv_dtype, p.num_kv_heads, p.head_dim_v, head / group}, p.head_dim_v);
+    for (std::int64_t i = 0; i < p.num_q_tokens; ++i) {
       const std::int64_t index = i * p.num_q_heads + head;
       const Query query{p.q,
                         p.q_dtype,
