@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (thread == 0) init_barriers(shared);
   __syncthreads();
   constexpr int kFirstConverter = C::kThreads / 32 - 4;
+  constexpr int kFirstValues = C::kThreads / 32 - kValueWarps;
   if (warp < 4) {
     give_registers<C::kProducerRegisters>();
     if (warp == 0) Producer<C>{launch, shared, thread % 32}.run(words);
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     take_registers<C::kHalfRegisters>();
     const int half = __reduce_max_sync(~0U, warp / 4 - 1);
     Half<C>{launch, shared, warp - 4, thread % 32, half}.run(words);
-  } else if (C::kPacked && warp < 12) {
+  } else if (C::kPacked && warp < kFirstValues) {
     if constexpr (C::kPacked) {
       set_registers<C::kLogitsRegisters, C::kThreads>();
       PackedLogits<C> logits{{launch, shared, warp % 4, thread % 32}};
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
   } else if constexpr (C::kPacked) {
     set_registers<C::kValueRegisters, C::kThreads>();
-    PackedValues<C> values{{launch, shared, warp - 12, thread % 32}};
+    PackedValues<C> values{{launch, shared, warp - kFirstValues, thread % 32}};
     run_values(values, words);
   } else if (warp < 8) {
     give_registers<C::kLogitsRegisters>();

@@ -137,14 +137,15 @@ requires(C::kHalves) struct alignas(1024) Shared<C> {
 template <class C>
 requires(C::kPacked) struct alignas(1024) Shared<C> {
   char query[C::kColumns * C::kRowBytes];
-  char weights[C::kWeightBuffers][C::kRuns * C::kWeightBytes];
+  char weights[C::kWeightBuffers][C::kWeightBytes];
   char latents[C::kStages][C::kSlabBytes];
+  __half ratios[C::kWeightBuffers][C::kRuns][C::kTokens];  ///< of scales and their powers of two
   float keep[C::kWeightBuffers][C::kColumns];
   float maximum[C::kColumns];  ///< of a segment, with `sum`
   float sum[C::kColumns];
   float factor[C::kColumns];  ///< of products with a column of `query`, to log2
   float raised[C::kColumns];  ///< the maxima that one of the warpgroups of logits has raised
-  float warp_values[8][C::kColumns];
+  float warp_values[4 * C::kLogitsGroups][C::kColumns];
   std::uint64_t path[C::kColumns];  ///< new tokens that a column sees
   int flags[C::kWeightBuffers];
   int grew[2];  ///< a warpgroup has raised the maxima in its last slab

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The warpgroups of logits over packed latents (latent_packed.cuh): two, which take slabs in turn,
+/// The warpgroups of logits over packed latents (latent_packed.cuh). Two take slabs in turn,
 /// so that the softmax of one slab fills the time of another one's products. A warpgroup decides
 /// about the maxima when the other one has decided with the slab before. Thread (g, t) of a warp
 /// has tokens g and g + 8 of the warp's tile. A quad has the two tokens' elements among its lanes,
@@ -33,9 +33,10 @@ struct PackedLogits : Logits<C> {
   /// Chunks of a run that a thread has, with two tokens.
   static constexpr int kUnits = 2 * C::kRuns;
   static constexpr int kSteps = 4;  ///< of a unit
-  /// Weights times scales are at most 2^(kBias + kLazyBits + 1), which f16 has. Weights down to
-  /// 2^-20 of the largest keep all their bits.
-  static constexpr float kBias = 6.0F;
+  static constexpr bool kTurns = C::kLogitsGroups > 1;
+  /// Weights are at most 2^(kBias + kLazyBits), which f16 has. Those down to 2^-21 of the largest
+  /// keep all their bits.
+  static constexpr float kBias = kWeightBias<__half>;
   int warpgroup = 0;
   int exponent[2];    ///< of the scales of the thread's tokens
   int first = 0;      ///< slab of the segment
@@ -54,7 +55,7 @@ struct PackedLogits : Logits<C> {
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) real |= column_of(k) < count ? 1U << k : 0U;
     first = slab;
-    sync_named<kAllLogitsBarrier>(kLogitsThreads);
+    sync_named<kAllLogitsBarrier>(C::kLogitsThreads);
   }
 
   /// The row of token g of the warp's tile.
@@ -211,38 +212,32 @@ struct PackedLogits : Logits<C> {
     }
   }
 
-  /// Stores the weights of a slab, which are in `s`, once for each run, times its scale. Where
-  /// kApart, a scale may not be finite, and weights of 0 stay 0.
-  template <bool kApart>
-  __device__ __forceinline__ void store_weights(const float4 (&scales)[2], int buffer) const {
+  /// Stores the weights of a slab, which are in `s`, times the powers of two of the tokens' scales.
+  __device__ __forceinline__ void store_weights(int buffer) const {
+    const float power[2] = {power_of_two(exponent[0]), power_of_two(exponent[1])};
     const std::uint32_t to =
         shared_address(shared.weights[buffer]) + warp * (kTileTokens * C::kWeightRow);
 #pragma unroll
-    for (int run = 0; run < C::kRuns; ++run) {
-      const float its[2] = {scale_of_run(scales[0], run), scale_of_run(scales[1], run)};
+    for (int n = 0; n < C::kColumns / 8; n += 2) {
+      std::uint32_t words[4];
 #pragma unroll
-      for (int n = 0; n < C::kColumns / 8; n += 2) {
-        std::uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* const x = s + 4 * (n + i / 2) + 2 * (i % 2);
-          const float low = kApart && x[0] == 0.0F ? 0.0F : x[0] * its[i % 2];
-          const float high = kApart && x[1] == 0.0F ? 0.0F : x[1] * its[i % 2];
-          words[i] = columns::pack<__half>(low, high);
-        }
-        const int at = chunked_bytes(C::kWeightRow, lane % 16, (n + lane / 16) * kChunkBytes);
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
-                         to + run * C::kWeightBytes + at),
-                     "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                     : "memory");
+      for (int i = 0; i < 4; ++i) {
+        const float* const x = s + 4 * (n + i / 2) + 2 * (i % 2);
+        words[i] = columns::pack<__half>(x[0] * power[i % 2], x[1] * power[i % 2]);
       }
+      const int at = chunked_bytes(C::kWeightRow, lane % 16, (n + lane / 16) * kChunkBytes);
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to + at),
+                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
     }
   }
 
   /// Decides about the maxima with the own slab, after the slab before. Returns whether they grow.
   __device__ __forceinline__ bool decide(int stage, int buffer) {
-    if (slab > 0) wait(&shared.maxima_full[1 - warpgroup], (slab - 1) / 2 & 1);
-    if (slab > first) follow();
+    if constexpr (kTurns) {
+      if (slab > 0) wait(&shared.maxima_full[1 - warpgroup], (slab - 1) / 2 & 1);
+      if (slab > first) follow();
+    }
     bool grows = false;
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) {
@@ -256,14 +251,22 @@ struct PackedLogits : Logits<C> {
       wait(&shared.weights_empty[buffer], ((slab / C::kWeightBuffers) & 1) ^ 1);
       raise(shared.keep[buffer]);
     }
-    if (thread == 0) shared.grew[warpgroup] = static_cast<int>(grows);
-    arrive(&shared.maxima_full[warpgroup]);
+    if constexpr (kTurns) {
+      if (thread == 0) shared.grew[warpgroup] = static_cast<int>(grows);
+      arrive(&shared.maxima_full[warpgroup]);
+    }
     return grows;
   }
 
   /// Turns the logits into weights, and stores them with the factors of the outputs.
   __device__ __forceinline__ void weigh(bool is_apart, int stage) {
-    const float4 scales[2] = {load_scales(row(stage, 0)), load_scales(row(stage, 1))};
+    // Scale t of the two tokens, divided by their powers of two. Those behind the row are 0 now.
+    __half ratio[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const auto* const scales = reinterpret_cast<const float*>(row(stage, h) + kLatentFp8ScalesAt);
+      ratio[h] = __float2half_rn(scales[t] * power_of_two(-exponent[h]));
+    }
     const int buffer = slab % C::kWeightBuffers;
     const bool grows = decide(stage, buffer);
 #pragma unroll
@@ -275,11 +278,9 @@ struct PackedLogits : Logits<C> {
       sum[k] += s[i] + s[i + 2];
     }
     wait(&shared.weights_empty[buffer], ((slab / C::kWeightBuffers) & 1) ^ 1);
-    if (is_apart) {
-      store_weights<true>(scales, buffer);
-    } else {
-      store_weights<false>(scales, buffer);
-    }
+    store_weights(buffer);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) shared.ratios[buffer][t][warp * kTileTokens + g + 8 * h] = ratio[h];
     if (thread == 0) shared.flags[buffer] = (grows ? kRescale : 0) | (is_apart ? kApart : 0);
     fence_async_proxy();
     arrive(&shared.weights_full[buffer]);
@@ -287,7 +288,7 @@ struct PackedLogits : Logits<C> {
 
   /// Computes the weights of a slab, if it is one of the own ones.
   __device__ __forceinline__ void step(const ColumnsSegment& segment, int slab_token) {
-    if (slab % 2 != warpgroup) {
+    if (kTurns && slab % 2 != warpgroup) {
       ++slab;
       return;
     }
@@ -315,7 +316,7 @@ struct PackedLogits : Logits<C> {
 
   /// Adds up the sums of all threads, and gives them to the warpgroups of values.
   __device__ __forceinline__ void finish() {
-    if ((slab - 1) % 2 != warpgroup) {
+    if (kTurns && (slab - 1) % 2 != warpgroup) {
       wait(&shared.maxima_full[1 - warpgroup], (slab - 1) / 2 & 1);
       follow();
     }
@@ -332,13 +333,13 @@ struct PackedLogits : Logits<C> {
       }
     }
     wait(&shared.result_empty, (segments & 1) ^ 1);
-    sync_named<kAllLogitsBarrier>(kLogitsThreads);
+    sync_named<kAllLogitsBarrier>(C::kLogitsThreads);
     ++segments;
     if (warpgroup != 0) return;
     if (thread < C::kColumns) {
       float all = 0.0F;
 #pragma unroll
-      for (int w = 0; w < 8; ++w) all += shared.warp_values[w][thread];
+      for (int w = 0; w < 4 * C::kLogitsGroups; ++w) all += shared.warp_values[w][thread];
       shared.sum[thread] = all;
     }
     if (warp == 0 && g == 0) {

@@ -65,20 +65,38 @@ struct PackedValues : Values<C> {
     }
   }
 
+  /// The ratios of tokens `token` and the next one, in run `run` of the warpgroup.
+  __device__ __forceinline__ std::uint32_t ratios(int buffer, int run, int token) const {
+    return *reinterpret_cast<const std::uint32_t*>(
+        &shared.ratios[buffer][warp / 4 * 2 + run][token]);
+  }
+
+  __device__ __forceinline__ float ratio_of(int buffer, int run, int token) const {
+    return __half2float(shared.ratios[buffer][warp / 4 * 2 + run][token]);
+  }
+
   /// Begins to add the weighted values of a tile, a group of products.
   __device__ __forceinline__ void multiply(std::uint32_t (&a)[kRuns][4], int buffer, int tile) {
-    const std::uint32_t weights =
-        operand_base(shared_address(shared.weights[buffer]), C::kWeightAtom) +
-        (warp / 4 * (2 * C::kWeightBytes) >> 4);
+    const std::uint32_t weights = operand_base(shared_address(shared.weights[0]), C::kWeightAtom) +
+                                  buffer * (C::kWeightBytes >> 4);
+#pragma unroll
+    for (int run = 0; run < 2; ++run) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const std::uint32_t factor = ratios(buffer, run, tile * kTileTokens + 2 * t + 8 * i);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          std::uint32_t& its = a[2 * run + k / 2][2 * i + k % 2];
+          its = multiply_pairs<__half>(its, factor);
+        }
+      }
+    }
     fence_operands(a);
     fence_products();
+    const std::uint64_t b =
+        operand_at<C::kWeightGroup, C::kWeightSwizzle>(weights, tile * kTileTokens * C::kWeightRow);
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      Wgmma<__half, C::kColumns>::rs_mn(
-          o[i], a[i],
-          operand_at<C::kWeightGroup, C::kWeightSwizzle>(
-              weights, i / 2 * C::kWeightBytes + tile * kTileTokens * C::kWeightRow));
-    }
+    for (int i = 0; i < kRuns; ++i) Wgmma<__half, C::kColumns>::rs_mn(o[i], a[i], b);
     commit_products();
   }
   __device__ __forceinline__ void fence_outputs() {
@@ -87,7 +105,7 @@ struct PackedValues : Values<C> {
   }
 
   /// Adds the weighted values of a slab without those of weight 0, which may not be finite.
-  __device__ __forceinline__ void weigh_apart(const char* latents, const char* weights) {
+  __device__ __forceinline__ void weigh_apart(int stage, int buffer) {
 #pragma unroll
     for (int n = 0; n < C::kColumns / 8; ++n) {
 #pragma unroll
@@ -97,14 +115,14 @@ struct PackedValues : Values<C> {
         for (int token = 0; token < C::kTokens; ++token) {
           int byte = token * kLatentFp8Bytes + dim_of(i / 2) + i % 2 * 2;
           asm volatile("" : "+r"(byte));  // no address is kept over the loop
-          const std::uint32_t pair =
-              widen_low(*reinterpret_cast<const std::uint16_t*>(latents + byte));
-          const float2 value = columns::unpack<__half>(pair);
-          int its = (warp / 4 * 2 + i / 2) * C::kWeightBytes +
-                    chunked_bytes(C::kWeightRow, token, (n * 8 + 2 * t) * 2);
+          const float2 value = columns::unpack<__half>(multiply_pairs<__half>(
+              widen_low(*reinterpret_cast<const std::uint16_t*>(shared.latents[stage] + byte)),
+              columns::pack<__half>(ratio_of(buffer, i / 2, token),
+                                    ratio_of(buffer, i / 2, token))));
+          int its = chunked_bytes(C::kWeightRow, token, (n * 8 + 2 * t) * 2);
           asm volatile("" : "+r"(its));
-          const float2 weight =
-              columns::unpack<__half>(*reinterpret_cast<const std::uint32_t*>(weights + its));
+          const float2 weight = columns::unpack<__half>(
+              *reinterpret_cast<const std::uint32_t*>(shared.weights[buffer] + its));
           float* const to = o[i] + n * 4;
           to[0] = weight.x != 0.0F ? fmaf(weight.x, value.x, to[0]) : to[0];
           to[1] = weight.y != 0.0F ? fmaf(weight.y, value.x, to[1]) : to[1];
@@ -132,7 +150,7 @@ struct PackedValues : Values<C> {
     const int flags = __reduce_max_sync(~0U, shared.flags[buffer]);
     if ((flags & kRescale) != 0) rescale(shared.keep[buffer]);
     if ((flags & kApart) != 0) {
-      weigh_apart(shared.latents[stage], shared.weights[buffer]);
+      weigh_apart(stage, buffer);
       for (Barrier& tile : shared.tile_empty[stage]) release(&tile);
     } else {
       fence_outputs();
