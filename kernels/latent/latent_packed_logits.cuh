@@ -38,9 +38,10 @@ struct PackedLogits : Logits<C> {
   /// keep all their bits.
   static constexpr float kBias = kWeightBias<__half>;
   int warpgroup = 0;
-  int exponent[2];    ///< of the scales of the thread's tokens
-  int first = 0;      ///< slab of the segment
-  unsigned real = 0;  ///< columns of the thread that exist: padding never raises maxima
+  int exponent[2];         ///< of the scales of the thread's tokens
+  std::uint32_t ratio[2];  ///< scale t of these, divided by their powers of two; twice
+  int first = 0;           ///< slab of the segment
+  unsigned real = 0;       ///< columns of the thread that exist: padding never raises maxima
 
   __device__ __forceinline__ bool any_of_its(bool is_true) const {
     return columns::any_of_warpgroup(is_true, warpgroup);
@@ -122,6 +123,7 @@ struct PackedLogits : Logits<C> {
       for (int run = 0; run < C::kRuns; ++run) {
         const float its = scale_of_run(scales, run) * inverse[h];
         factor[run][h] = columns::pack<__half>(its, its);
+        if (run == 0 || t == run) ratio[h] = factor[run][h];
       }
     }
     uint4 x[2];
@@ -260,13 +262,6 @@ struct PackedLogits : Logits<C> {
 
   /// Turns the logits into weights, and stores them with the factors of the outputs.
   __device__ __forceinline__ void weigh(bool is_apart, int stage) {
-    // Scale t of the two tokens, divided by their powers of two. Those behind the row are 0 now.
-    __half ratio[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const auto* const scales = reinterpret_cast<const float*>(row(stage, h) + kLatentFp8ScalesAt);
-      ratio[h] = __float2half_rn(scales[t] * power_of_two(-exponent[h]));
-    }
     const int buffer = slab % C::kWeightBuffers;
     const bool grows = decide(stage, buffer);
 #pragma unroll
@@ -280,7 +275,10 @@ struct PackedLogits : Logits<C> {
     wait(&shared.weights_empty[buffer], ((slab / C::kWeightBuffers) & 1) ^ 1);
     store_weights(buffer);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) shared.ratios[buffer][t][warp * kTileTokens + g + 8 * h] = ratio[h];
+    for (int h = 0; h < 2; ++h) {
+      shared.ratios[buffer][t][warp * kTileTokens + g + 8 * h] =
+          __ushort_as_half(static_cast<unsigned short>(ratio[h]));
+    }
     if (thread == 0) shared.flags[buffer] = (grows ? kRescale : 0) | (is_apart ? kApart : 0);
     fence_async_proxy();
     arrive(&shared.weights_full[buffer]);
@@ -304,6 +302,11 @@ struct PackedLogits : Logits<C> {
         const int first_new = segment.seq_len - segment.q_len;
         is_apart = any_of_its(!is_packed_finite<C>(latents, first_new - slab_token,
                                                    segment.seq_len - slab_token, thread));
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int token = slab_token + warp * kTileTokens + g + 8 * h;
+        if (token >= segment.seq_len) ratio[h] = 0;  // what was there may be no number
       }
       sync();  // all warps have read the latents
       clear_packed<C>(latents, segment.seq_len - slab_token, thread);

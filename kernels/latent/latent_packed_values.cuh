@@ -160,8 +160,10 @@ struct PackedValues : Values<C> {
           wait_products<kAhead - 1>();
           load(a[i % kAhead], stage, i);
         }
-        release(&shared.tile_empty[stage][i]);
         multiply(a[i % kAhead], buffer, i);
+        // Not before: an arrival does not wait for loads that nothing has used, and the next copy
+        // would overtake them.
+        release(&shared.tile_empty[stage][i]);
       }
       wait_products<0>();
       fence_outputs();
