@@ -40,36 +40,25 @@ Status load_latent() noexcept {
 
 }  // namespace
 
-#define KVARENA_LATENT(Pool, columns_, kind)                                       \
-  template <>                                                                      \
-  cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::kind>(                \
-      const Launch& launch, bool overlap, cudaStream_t stream) {                   \
-    return launch_latent<latent::Config<Pool, columns_>>(launch, overlap, stream); \
-  }                                                                                \
-  template <>                                                                      \
-  Status load_instance<Pool, kLatentDim, ColumnsKind::kind>() noexcept {           \
-    return load_latent<latent::Config<Pool, columns_>>();                          \
+#define KVARENA_LATENT(Pool, kind, ...)                                  \
+  template <>                                                            \
+  cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::kind>(      \
+      const Launch& launch, bool overlap, cudaStream_t stream) {         \
+    return launch_latent<latent::__VA_ARGS__>(launch, overlap, stream);  \
+  }                                                                      \
+  template <>                                                            \
+  Status load_instance<Pool, kLatentDim, ColumnsKind::kind>() noexcept { \
+    return load_latent<latent::__VA_ARGS__>();                           \
   }
-#define KVARENA_LATENT_HALVES(Pool)                                                \
-  template <>                                                                      \
-  cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::latent_64>(           \
-      const Launch& launch, bool overlap, cudaStream_t stream) {                   \
-    return launch_latent<latent::Config<Pool, 64, true>>(launch, overlap, stream); \
-  }                                                                                \
-  template <>                                                                      \
-  Status load_instance<Pool, kLatentDim, ColumnsKind::latent_64>() noexcept {      \
-    return load_latent<latent::Config<Pool, 64, true>>();                          \
-  }
-KVARENA_LATENT(__nv_bfloat16, 16, latent_16)
-KVARENA_LATENT(__nv_bfloat16, 32, latent_32)
-KVARENA_LATENT(Fp8, 16, latent_16)
-KVARENA_LATENT(Fp8, 32, latent_32)
-KVARENA_LATENT(LatentFp8, 16, latent_16)
-KVARENA_LATENT(LatentFp8, 32, latent_32)
-KVARENA_LATENT_HALVES(Fp8)
-KVARENA_LATENT_HALVES(LatentFp8)
+KVARENA_LATENT(__nv_bfloat16, latent_16, Config<__nv_bfloat16, 16>)
+KVARENA_LATENT(__nv_bfloat16, latent_32, Config<__nv_bfloat16, 32>)
+KVARENA_LATENT(Fp8, latent_16, Config<Fp8, 16>)
+KVARENA_LATENT(Fp8, latent_32, Config<Fp8, 32>)
+KVARENA_LATENT(Fp8, latent_64, Config<Fp8, 64, true>)
+KVARENA_LATENT(LatentFp8, latent_16, PackedConfig<16>)
+KVARENA_LATENT(LatentFp8, latent_32, PackedConfig<32>)
+KVARENA_LATENT(LatentFp8, latent_64, Config<LatentFp8, 64, true>)
 #undef KVARENA_LATENT
-#undef KVARENA_LATENT_HALVES
 
 // A row of a batch-invariant step has the same bits in all kinds, but that of halves.
 template <>

@@ -12,6 +12,8 @@
 #include "kernels/latent/latent_converter.cuh"
 #include "kernels/latent/latent_halves.cuh"
 #include "kernels/latent/latent_logits.cuh"
+#include "kernels/latent/latent_packed_logits.cuh"
+#include "kernels/latent/latent_packed_values.cuh"
 #include "kernels/latent/latent_producer.cuh"
 #include "kernels/latent/latent_values.cuh"
 
@@ -43,9 +45,12 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
     }
   } else {
     for (Barrier& empty : shared.weights_empty) init_barrier(&empty, kValueWarps);
-    for (int i = 0; C::kConverts && i < C::kPoolTiles; ++i) {
-      init_barrier(&shared.ring_full[i], 1);
-      init_barrier(&shared.ring_empty[i], 4);
+    if constexpr (C::kPacked) {
+      for (Barrier& full : shared.maxima_full) init_barrier(&full, 128);
+    }
+    if constexpr (C::kConverts) {
+      for (Barrier& full : shared.ring_full) init_barrier(&full, 1);
+      for (Barrier& empty : shared.ring_empty) init_barrier(&empty, 4);
     }
     init_barrier(&shared.result_full, 128);
     init_barrier(&shared.result_empty, kValueWarps);
@@ -66,6 +71,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (thread == 0) init_barriers(shared);
   __syncthreads();
   constexpr int kFirstConverter = C::kThreads / 32 - 4;
+  constexpr int kFirstValues = C::kThreads / 32 - kValueWarps;
   if (warp < 4) {
     give_registers<C::kProducerRegisters>();
     if (warp == 0) Producer<C>{launch, shared, thread % 32}.run(words);
@@ -78,12 +84,25 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     take_registers<C::kHalfRegisters>();
     const int half = __reduce_max_sync(~0U, warp / 4 - 1);
     Half<C>{launch, shared, warp - 4, thread % 32, half}.run(words);
+  } else if (C::kPacked && warp < kFirstValues) {
+    if constexpr (C::kPacked) {
+      set_registers<C::kLogitsRegisters, C::kThreads>();
+      PackedLogits<C> logits{{launch, shared, warp % 4, thread % 32}};
+      logits.warpgroup = __reduce_max_sync(~0U, warp / 4 - 1);
+      run_logits(logits, words);
+    }
+  } else if constexpr (C::kPacked) {
+    set_registers<C::kValueRegisters, C::kThreads>();
+    PackedValues<C> values{{launch, shared, warp - kFirstValues, thread % 32}};
+    run_values(values, words);
   } else if (warp < 8) {
     give_registers<C::kLogitsRegisters>();
-    Logits<C>{launch, shared, warp - 4, thread % 32}.run(words);
+    Logits<C> logits{launch, shared, warp - 4, thread % 32};
+    run_logits(logits, words);
   } else {
     take_registers<C::kValueRegisters>();
-    Values<C>{launch, shared, warp - 8, thread % 32}.run(words);
+    Values<C> values{launch, shared, warp - 8, thread % 32};
+    run_values(values, words);
   }
 #else
   __trap();

@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kCombineThreads, 2)
   __shared__ CutItems items;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  float scale = 0.0F;  // of a product, to log2
+  float scale = 0.0F;  // of maxima, to log2
   const int blocks = static_cast<int>(gridDim.x);
   const int cut = __ldg(reinterpret_cast<const int*>(launch.at(launch.workspace.members)));
   bool has_waited = false;
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kCombineThreads, 2)
     if (!has_waited) {
       wait_for_previous_kernel();
       let_next_kernel_begin();
-      scale = logit_scale<C>(launch);
+      scale = maximum_scale<C>(launch);
       has_waited = true;
     }
     const int few = items.first_few[items.count];

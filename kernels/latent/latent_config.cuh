@@ -39,13 +39,14 @@ inline constexpr int kPoolRow = kLatentDim* static_cast<int>(sizeof(Pool));
 template <>
 inline constexpr int kPoolRow<columns::LatentFp8> = kLatentFp8Bytes;
 
-/// The constants of an instance. Pool is the type of the latents: bf16, Fp8 in chunked order, or
-/// LatentFp8 in rows order. q and out are bf16. With kHalves_, which is for 64 columns, two
-/// warpgroups take slabs in turn (latent_halves.cuh).
+/// The constants of an instance. Pool is the type of the latents: bf16, or Fp8 in chunked order. q
+/// and out are bf16. With kHalves_, which is for 64 columns, two warpgroups take slabs in turn
+/// (latent_halves.cuh). Latents in the format latent_fp8 have PackedConfig (latent_packed.cuh).
 template <class Pool_, int kColumns_, bool kHalves_ = false>
 struct Config {
   using Pool = Pool_;
   using T = __nv_bfloat16;
+  static constexpr bool kPacked = false;
   static constexpr int kColumns = kColumns_;  ///< query columns of a thread block
   static constexpr bool kHalves = kHalves_;
   static constexpr int kDim = kLatentValueDim;  ///< of V and of outputs
@@ -132,6 +133,31 @@ requires(C::kHalves) struct alignas(1024) Shared<C> {
   Barrier pool_full[C::kStages][C::kTiles];  ///< a tile as it lies in the pool
 };
 
+/// The shared memory of an instance that reads packed latents: they are no operands.
+template <class C>
+requires(C::kPacked) struct alignas(1024) Shared<C> {
+  char query[C::kColumns * C::kRowBytes];
+  char weights[C::kWeightBuffers][C::kWeightBytes];
+  char latents[C::kStages][C::kSlabBytes];
+  __half ratios[C::kWeightBuffers][C::kRuns][C::kTokens];  ///< of scales and their powers of two
+  float keep[C::kWeightBuffers][C::kColumns];
+  float maximum[C::kColumns];  ///< of a segment, with `sum`
+  float sum[C::kColumns];
+  float factor[C::kColumns];  ///< of products with a column of `query`, to log2
+  float raised[C::kColumns];  ///< the maxima that one of the warpgroups of logits has raised
+  float warp_values[4 * C::kLogitsGroups][C::kColumns];
+  std::uint64_t path[C::kColumns];  ///< new tokens that a column sees
+  int flags[C::kWeightBuffers];
+  int grew[2];  ///< a warpgroup has raised the maxima in its last slab
+  Barrier latents_full[C::kStages];
+  Barrier tile_empty[C::kStages][C::kTiles];
+  Barrier weights_full[C::kWeightBuffers];
+  Barrier weights_empty[C::kWeightBuffers];
+  Barrier maxima_full[2];  ///< a warpgroup knows the maxima with its last slab
+  Barrier result_full;
+  Barrier result_empty;
+};
+
 /// The place of the next tile in the ring.
 template <class C>
 struct RingPlace {
@@ -156,6 +182,13 @@ __device__ __forceinline__ float scale_of(const float* scale) {
 template <class C>
 __device__ __forceinline__ float logit_scale(const Launch& launch) {
   return launch.constants.logit_scale * scale_of<C>(launch.params.scales.key);
+}
+
+/// Returns the factor of maxima, to log2.
+template <class C>
+__device__ __forceinline__ float maximum_scale(const Launch& launch) {
+  if constexpr (C::kPacked) return 1.0F;
+  return logit_scale<C>(launch);
 }
 
 /// Keeps the compiler from loading what comes later before this place: registers are few.

@@ -25,6 +25,7 @@ __device__ __forceinline__ bool any_of_logits(bool is_true) {
 
 template <class C>
 struct Logits {
+  using Instance = C;
   using T = typename C::T;
   const Launch& launch;
   Shared<C>& shared;
@@ -195,28 +196,36 @@ struct Logits {
     ++segments;
   }
 
-  /// Computes all segments of the thread block.
-  __device__ __forceinline__ void run(int words) {
-    wait_for_previous_kernel();
-    scale = logit_scale<C>(launch);
-    while (true) {
-      const ColumnsSegment segment = columns::segment_of(words);
-      if (segment.slabs == 0) return;
-      const int next = segment.next >= 0 ? columns::load_words(launch, segment.next, lane) : -1;
-      load_query<C, 128>(launch, shared, segment, thread);
-      sync();
-#pragma unroll
-      for (int k = 0; k < C::kSums; ++k) {
-        maximum[k] = -INFINITY;
-        sum[k] = 0.0F;
-      }
-#pragma unroll 1
-      for (int i = 0; i < segment.slabs; ++i) step(segment, segment.first_token + i * C::kTokens);
-      finish();
-      if (columns::segment_of(words).next < 0) return;
-      words = next;
-    }
+  /// Loads the query columns of a segment.
+  __device__ __forceinline__ void load(const ColumnsSegment& segment) {
+    load_query<C, 128>(launch, shared, segment, thread);
+    sync();
   }
 };
+
+/// Computes all segments of the thread block.
+template <class Its>
+__device__ __forceinline__ void run_logits(Its& its, int words) {
+  using C = typename Its::Instance;
+  wait_for_previous_kernel();
+  its.scale = logit_scale<C>(its.launch);
+  while (true) {
+    const ColumnsSegment segment = columns::segment_of(words);
+    if (segment.slabs == 0) return;
+    const int next =
+        segment.next >= 0 ? columns::load_words(its.launch, segment.next, its.lane) : -1;
+    its.load(segment);
+#pragma unroll
+    for (int k = 0; k < C::kSums; ++k) {
+      its.maximum[k] = -INFINITY;
+      its.sum[k] = 0.0F;
+    }
+#pragma unroll 1
+    for (int i = 0; i < segment.slabs; ++i) its.step(segment, segment.first_token + i * C::kTokens);
+    its.finish();
+    if (columns::segment_of(words).next < 0) return;
+    words = next;
+  }
+}
 
 }  // namespace kvarena::kernels::latent

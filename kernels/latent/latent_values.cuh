@@ -20,6 +20,7 @@ __device__ __forceinline__ std::uint32_t transpose_matrix(std::uint32_t word) {
 
 template <class C>
 struct Values {
+  using Instance = C;
   using T = typename C::T;
   static constexpr int kRuns = 4;  ///< of 64 dims
   const Launch& launch;
@@ -28,7 +29,7 @@ struct Values {
   const int lane;
   const int g = lane / 4;
   const int t = lane % 4;
-  float scale = 0.0F;  ///< of a product, to log2
+  float scale = 0.0F;  ///< of maxima, to log2
   int slab = 0;        ///< slabs so far, of all segments
   int segments = 0;    ///< so far
   float o[kRuns][C::kColumns / 2];
@@ -44,6 +45,9 @@ struct Values {
     __syncwarp();
     if (lane == 0) arrive(barrier);
   }
+
+  /// Begins a segment.
+  __device__ __forceinline__ void begin(const ColumnsSegment& /*segment*/) {}
 
   /// Multiplies the outputs so far with the factors of their columns.
   __device__ __forceinline__ void rescale(const float* keep) {
@@ -185,8 +189,14 @@ struct Values {
         }
       }
     }
+    write_log_sums(segment);
+  }
+
+  /// Writes the log-sum-exps of a whole item.
+  __device__ __forceinline__ void write_log_sums(const ColumnsSegment& segment) {
+    const ColumnsParams& p = launch.params;
     const int thread = warp * 32 + lane;
-    const int column = first + thread;
+    const int column = first_column<C>(segment) + thread;
     if (p.lse == nullptr || thread >= C::kColumns || column >= segment.columns) return;
     const columns::Place place = columns::place_of(launch, segment.q_begin, segment.head, column);
     const float* const sink = p.sinks != nullptr ? p.sinks + place.head : nullptr;
@@ -197,14 +207,19 @@ struct Values {
         columns::log_sum_exp<C>(sum, maximum, scale, sink);
   }
 
-  /// Writes the outputs of a part of an item, not normalised.
-  __device__ __forceinline__ void write_part(const ColumnsSegment& segment) {
-    const int count = segment.columns - first_column<C>(segment);
+  /// Writes the maxima and sums of a part of an item.
+  __device__ __forceinline__ void write_sums(const ColumnsSegment& segment) {
     const int thread = warp * 32 + lane;
-    if (thread < min(C::kColumns, count)) {
+    if (thread < min(C::kColumns, segment.columns - first_column<C>(segment))) {
       __stcg(&launch.max_sum()[segment.partial + thread],
              make_float2(shared.maximum[thread], shared.sum[thread]));
     }
+  }
+
+  /// Writes the outputs of a part of an item, not normalised.
+  __device__ __forceinline__ void write_part(const ColumnsSegment& segment) {
+    const int count = segment.columns - first_column<C>(segment);
+    write_sums(segment);
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) {
       load_later();
@@ -220,34 +235,38 @@ struct Values {
       }
     }
   }
-
-  /// Computes all segments of the thread block.
-  __device__ __forceinline__ void run(int words) {
-    wait_for_previous_kernel();
-    scale = logit_scale<C>(launch);
-    while (true) {
-      const int slabs = columns::segment_of(words).slabs;
-      if (slabs == 0) return;
-#pragma unroll
-      for (int run = 0; run < kRuns; ++run) {
-#pragma unroll
-        for (int i = 0; i < C::kColumns / 2; ++i) o[run][i] = 0.0F;
-      }
-#pragma unroll 1
-      for (int i = 0; i < slabs; ++i) step();
-      wait(&shared.result_full, segments & 1);
-      const ColumnsSegment segment = columns::segment_of(words);
-      if (segment.partial < 0) {
-        write(segment);
-      } else {
-        write_part(segment);
-      }
-      release(&shared.result_empty);
-      ++segments;
-      if (segment.next < 0) return;
-      words = columns::load_words(launch, segment.next, lane);
-    }
-  }
 };
+
+/// Computes all segments of the thread block.
+template <class Its>
+__device__ __forceinline__ void run_values(Its& its, int words) {
+  using C = typename Its::Instance;
+  wait_for_previous_kernel();
+  its.scale = maximum_scale<C>(its.launch);
+  while (true) {
+    const ColumnsSegment first = columns::segment_of(words);
+    const int slabs = first.slabs;
+    if (slabs == 0) return;
+    its.begin(first);
+#pragma unroll
+    for (int run = 0; run < Its::kRuns; ++run) {
+#pragma unroll
+      for (int i = 0; i < C::kColumns / 2; ++i) its.o[run][i] = 0.0F;
+    }
+#pragma unroll 1
+    for (int i = 0; i < slabs; ++i) its.step();
+    wait(&its.shared.result_full, its.segments & 1);
+    const ColumnsSegment segment = columns::segment_of(words);
+    if (segment.partial < 0) {
+      its.write(segment);
+    } else {
+      its.write_part(segment);
+    }
+    its.release(&its.shared.result_empty);
+    ++its.segments;
+    if (segment.next < 0) return;
+    words = columns::load_words(its.launch, segment.next, its.lane);
+  }
+}
 
 }  // namespace kvarena::kernels::latent

@@ -117,6 +117,22 @@ TEST_P(CudaLatent, LongAndManyRowsAreSplitAndCombined) {
   expect_all_match(cases);
 }
 
+// Thread blocks have many short rows one after another.
+TEST_P(CudaLatent, ManyShortRows) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 2200;
+  for (const std::int32_t heads : {16, 20, 32, 64}) {
+    AttentionCase c = latent_case(GetParam(), heads, 16, 1);
+    c.seed = ++seed;
+    Dice dice(seed);
+    c.seq_lens.resize(is_watched() ? 200 : 1000);
+    for (std::int32_t& length : c.seq_lens) length = dice.between(1, dice.once_in(8) ? 400 : 90);
+    c.q_counts.assign(c.seq_lens.size(), 1);
+    cases.push_back(c);
+  }
+  expect_all_match(cases);
+}
+
 // Other engines may write scales that are no powers of two.
 TEST_P(CudaLatent, ScalesOfAnyValue) {
   if (GetParam() != DType::latent_fp8) GTEST_SKIP() << "of latent_fp8";
