@@ -55,24 +55,28 @@ KVARENA_LATENT(__nv_bfloat16, latent_32, Config<__nv_bfloat16, 32>)
 KVARENA_LATENT(Fp8, latent_16, Config<Fp8, 16>)
 KVARENA_LATENT(Fp8, latent_32, Config<Fp8, 32>)
 KVARENA_LATENT(Fp8, latent_64, Config<Fp8, 64, true>)
-KVARENA_LATENT(LatentFp8, latent_16, PackedConfig<16>)
-KVARENA_LATENT(LatentFp8, latent_32, PackedConfig<32>)
 KVARENA_LATENT(LatentFp8, latent_64, Config<LatentFp8, 64, true>)
 #undef KVARENA_LATENT
 
-// A row of a batch-invariant step has the same bits in all kinds, but that of halves.
-template <>
-cudaError_t launch_instance<__nv_bfloat16, kLatentDim, ColumnsKind::latent_64>(
-    const Launch& launch, bool overlap, cudaStream_t stream) {
-  if (launch.params.limits.fixed_tokens > 0) {
-    return launch_latent<latent::Config<__nv_bfloat16, 64>>(launch, overlap, stream);
+// A row of a batch-invariant step has the same bits in all kinds, but that of halves, and those
+// that read packed latents: their last bits depend on the place of a segment in its thread block.
+#define KVARENA_LATENT_INVARIANT(Pool, columns, kind, ...)                          \
+  template <>                                                                       \
+  cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::kind>(                 \
+      const Launch& launch, bool overlap, cudaStream_t stream) {                    \
+    if (launch.params.limits.fixed_tokens > 0) {                                    \
+      return launch_latent<latent::Config<Pool, columns>>(launch, overlap, stream); \
+    }                                                                               \
+    return launch_latent<latent::__VA_ARGS__>(launch, overlap, stream);             \
+  }                                                                                 \
+  template <>                                                                       \
+  Status load_instance<Pool, kLatentDim, ColumnsKind::kind>() noexcept {            \
+    if (Status s = load_latent<latent::Config<Pool, columns>>(); !s) return s;      \
+    return load_latent<latent::__VA_ARGS__>();                                      \
   }
-  return launch_latent<latent::Config<__nv_bfloat16, 64, true>>(launch, overlap, stream);
-}
-template <>
-Status load_instance<__nv_bfloat16, kLatentDim, ColumnsKind::latent_64>() noexcept {
-  if (Status s = load_latent<latent::Config<__nv_bfloat16, 64>>(); !s) return s;
-  return load_latent<latent::Config<__nv_bfloat16, 64, true>>();
-}
+KVARENA_LATENT_INVARIANT(__nv_bfloat16, 64, latent_64, Config<__nv_bfloat16, 64, true>)
+KVARENA_LATENT_INVARIANT(LatentFp8, 16, latent_16, PackedConfig<16>)
+KVARENA_LATENT_INVARIANT(LatentFp8, 32, latent_32, PackedConfig<32>)
+#undef KVARENA_LATENT_INVARIANT
 
 }  // namespace kvarena::kernels::columns
