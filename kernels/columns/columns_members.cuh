@@ -22,6 +22,7 @@ template <class C>
 __global__ void __launch_bounds__(kMemberThreads, 4)
     combine_members(const __grid_constant__ Launch launch) {
   constexpr int kWarps = kMemberThreads / 32;
+  constexpr bool kIsLong = C::kDim > 128;  // registers hold fewer parts
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int members = __ldg(reinterpret_cast<const int*>(launch.at(launch.workspace.members)));
   const int first = launch.workspace.max_slots;
@@ -36,11 +37,11 @@ __global__ void __launch_bounds__(kMemberThreads, 4)
   let_next_kernel_begin();
   while (index < members) {
     if (item.columns <= together) {
-      combine<C, 1, 6>(launch, item, warp, together, lane);
+      combine<C, 1, kIsLong ? 6 : 12>(launch, item, warp, together, lane);
     } else if (item.columns <= 2 * together) {
-      combine<C, 2, 3>(launch, item, warp, together, lane);
+      combine<C, 2, kIsLong ? 3 : 6>(launch, item, warp, together, lane);
     } else {
-      combine<C, C::kDim <= 128 ? 4 : 2, 2>(launch, item, warp, together, lane);
+      combine<C, kIsLong ? 2 : 4, kIsLong ? 2 : 3>(launch, item, warp, together, lane);
     }
     index += at_once;
     if (index < members) item = load_item(launch, first + index);

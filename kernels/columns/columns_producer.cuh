@@ -4,7 +4,8 @@
 /// The producer warp of the columns kernel. It copies the slabs of the thread block's segments into
 /// shared memory, first to last, K before V. A tile of 16 tokens is one bulk copy, and lane `i`
 /// copies tile `i` of a slab. Tokens older than the query tokens are copied before the kernel in
-/// front has completed. Included by columns.cuh.
+/// front has completed: as many slabs as there are stages, and another one into the L2. Included by
+/// columns.cuh.
 
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/common/grid_dependency.cuh"
@@ -54,6 +55,18 @@ struct Producer {
     const BlockId* const table =
         launch.params.block_tables + segment.table_row * launch.params.table_stride;
     return __ldg(reinterpret_cast<const int*>(table + table_index(token / kTileTokens)));
+  }
+  /// Asks the L2 for the tiles of slab `at` of a segment that some query token sees.
+  __device__ __forceinline__ void prefetch(const ColumnsSegment& segment, const char* key,
+                                           const char* value, int at, int block) const {
+    const int token = segment.first_token + (at * C::kTiles + lane) * kTileTokens;
+    if (lane >= C::kTiles || token >= segment.seq_len ||
+        token + kTileTokens <= segment.first_seen) {
+      return;
+    }
+    prefetch_bulk(key + tile_offset<C::kKeyTileBytes>(block, token / kTileTokens),
+                  C::kKeyTileBytes);
+    prefetch_bulk(value + tile_offset<C::kTileBytes>(block, token / kTileTokens), C::kTileBytes);
   }
   /// Waits for the kernel in front, then lets the next one begin.
   __device__ __forceinline__ void follow() {
@@ -181,7 +194,10 @@ __device__ __forceinline__ void Producer<C>::run(int words) {
         const int block = __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
         const bool has_new_tokens =
             segment.first_token + (i + 1) * C::kTokens > segment.seq_len - segment.q_len;
-        if (!has_waited && (slab >= C::kStages || has_new_tokens)) follow();
+        if (!has_waited && (slab >= C::kStages || has_new_tokens)) {
+          if (!C::kHasTiles && !has_new_tokens) prefetch(segment, key, value, i, block);
+          follow();
+        }
         copy_key(segment, key, i, block);
         copy_value(segment, value, i, block);
       }

@@ -12,11 +12,10 @@ namespace columns_schedule {
 namespace {
 
 // The cost of a unit that waits for the memory alone, of a unit of a tile with most columns in use,
-// which is bound by the products (where a multiprocessor has one thread block, or two), and of the
-// begin and end of a member's own item.
+// which is bound by the products where a multiprocessor has one thread block, and of the begin and
+// end of a member's own item.
 constexpr int kUnitCost = 16;
 constexpr int kFullTileCost = 24;
-constexpr int kSharedTileCost = 12;
 constexpr int kMemberCost = 16;
 
 /// Finds the costs of units: those of tiles, of members, and of other rows.
@@ -29,8 +28,8 @@ __device__ void find_costs(Context& c) {
   for (int& cost : c.unit_cost) cost = kUnitCost;
   if (c.num_tiles == 0) return;
   const int columns = c.tile(c.num_tiles - 1).end_token * c.group();
-  if (columns > c.num_tiles * c.shape.columns / 2) {
-    c.unit_cost[0] = c.shape.per_sm == 1 ? kFullTileCost : kSharedTileCost;
+  if (c.shape.per_sm == 1 && columns > c.num_tiles * c.shape.columns / 2) {
+    c.unit_cost[0] = kFullTileCost;
   }
   const int units = c.end_unit[1] - c.end_unit[0];
   const int items = c.num_members * c.p.limits.num_kv_heads;

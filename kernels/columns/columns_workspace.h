@@ -46,10 +46,10 @@ constexpr bool has_short_values(ColumnsKind kind) noexcept {
   return kind == ColumnsKind::narrow_short || kind == ColumnsKind::wide_short;
 }
 
-/// Chooses the launch shape. Two thread blocks of 64 columns keep about 96 KiB of copies in flight
+/// Chooses the launch shape. Two thread blocks of 64 columns keep 96 to 192 KiB of copies in flight
 /// on a multiprocessor: more delays the stores at the end of a part, less leaves the memory idle.
-/// One block of 128 columns has nothing beside it at its ends and keeps about twice as many. With
-/// head_dim 256, the queries take shared memory too.
+/// One block of 128 columns has nothing beside it at its ends and keeps about as many as the
+/// largest. With head_dim 256, the queries take shared memory too.
 constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) noexcept {
   const bool is_wide = kind == ColumnsKind::wide;
   switch (kind) {  // a latent of 64 tokens has 72 KiB
@@ -64,7 +64,10 @@ constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) no
     case 64: return is_wide ? ColumnsShape{128, 128, 6, 1} : ColumnsShape{64, 96, 2, 2};
     case 80: return is_wide ? ColumnsShape{128, 96, 6, 1} : ColumnsShape{64, 80, 2, 2};
     case 96: return is_wide ? ColumnsShape{128, 80, 6, 1} : ColumnsShape{64, 64, 2, 2};
-    case 128: return is_wide ? ColumnsShape{128, 64, 6, 1} : ColumnsShape{64, 48, 2, 2};
+    case 128:
+      return is_wide                       ? ColumnsShape{128, 64, 6, 1}
+             : kind == ColumnsKind::shared ? ColumnsShape{64, 48, 2, 2}
+                                           : ColumnsShape{64, 64, 3, 2};
     case 192: return is_wide ? ColumnsShape{128, 48, 5, 1} : ColumnsShape{64, 32, 2, 2};
     default: return is_wide ? ColumnsShape{128, 32, 4, 1} : ColumnsShape{64, 32, 2, 2};
   }

@@ -79,6 +79,11 @@ __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, in
       : "memory");
 }
 
+/// Asks the L2 for `bytes` of global memory, a multiple of 16 at a multiple of 16.
+__device__ __forceinline__ void prefetch_bulk(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 /// Returns the cache hint of data that is read once: the L2 gives its place away first.
 __device__ __forceinline__ std::uint64_t evict_first_hint() {
   std::uint64_t hint;

@@ -73,8 +73,8 @@ TEST(CudaColumnsArguments, AWorkspaceGrowsWithItsFixedParts) {
   EXPECT_EQ(even.max_slots, 16);
   limits.fixed_tokens = 100000;
   const kernels::ColumnsWorkspace fixed = kernels::columns_workspace(limits);
-  const std::int64_t part = kernels::fixed_part_slabs(kernels::columns_shape(limits)) * 48;
-  EXPECT_EQ(part, 2016);
+  const std::int64_t part = kernels::fixed_part_slabs(kernels::columns_shape(limits)) * 64;
+  EXPECT_EQ(part, 2048);
   EXPECT_EQ(fixed.max_slots, (100000 / part + 4) * 2);
   EXPECT_GT(fixed.bytes, even.bytes);
 }

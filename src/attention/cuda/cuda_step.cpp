@@ -69,6 +69,10 @@ StepKernels step_kernels(const StepPlan& plan, RowClasses classes, bool has_wind
   if (!is_column_step) classes.column_tokens = 0;
   const bool has_prefixes = plan.parts.prefixes != nullptr && is_column_step && !has_window &&
                             plan.step.shape.batch_invariant_tokens == 0;
+  // One launch serves all rows of such a step, also those that share nothing.
+  if (has_prefixes && rows.columns + runs + rows.decode <= plan.columns.max_rows) {
+    classes.decode_tokens = 0;
+  }
   return {.classes = classes,
           .has_decode = rows.decode > 0 && classes.decode_tokens > 0,
           .has_columns = (rows.columns > 0 || has_prefixes) && classes.column_tokens > 0,
