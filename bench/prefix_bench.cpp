@@ -11,6 +11,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -48,6 +49,18 @@ struct Cache {
     return id;
   }
 
+  /// The blocks of a pool that is free will be taken in any order.
+  void shuffle_free_blocks() {
+    const HolderId holder = manager.register_holder({}).value();
+    std::vector<BlockId> ids(static_cast<std::size_t>(manager.num_blocks()));
+    std::vector<Generation> generations(ids.size());
+    if (!manager.allocate(holder, ids, generations)) std::abort();
+    std::shuffle(ids.begin(), ids.end(), std::mt19937_64{7});
+    for (std::size_t i = 0; i < ids.size(); ++i) generations[i] = manager.generation(ids[i]);
+    if (!manager.release(holder, ids, generations)) std::abort();
+    if (!manager.unregister_holder(holder)) std::abort();
+  }
+
   BlockManager manager;
   BlockTables tables;
 };
@@ -81,9 +94,11 @@ void BM_match(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(cache.tables.match({.tokens = tokens}));
 }
 
-/// Begins a sequence with a cached prompt: with one of range(0) prompts in turn.
+/// Begins a sequence with a cached prompt: with one of range(0) prompts in turn. Their blocks lie
+/// one behind the other, or anywhere when range(1) is 1.
 void BM_begin(benchmark::State& state) {
   Cache cache(state.range(0) * kPromptBlocks, 4);
+  if (state.range(1) == 1) cache.shuffle_free_blocks();
   std::vector<std::vector<std::int32_t>> prompts;
   for (std::int32_t i = 0; i < state.range(0); ++i) {
     prompts.push_back(prompt(1 + i * 1'000'003));
@@ -262,6 +277,7 @@ void BM_cache_decode_step(benchmark::State& state) {
                                 .size = {.num_blocks = num_sequences * std::int64_t{64}},
                                 .num_q_heads = 1,
                                 .max_sequences = num_sequences,
+                                .max_step_tokens = num_sequences * std::int64_t{kBlockSize},
                                 .num_threads = 1,
                                 .prefix_cache = {.is_on = state.range(1) > 0}})
           .value();
@@ -303,7 +319,10 @@ void BM_cache_decode_step(benchmark::State& state) {
 
 BENCHMARK(BM_hash)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_match)->Unit(benchmark::kMicrosecond);
-BENCHMARK(BM_begin)->Arg(1)->Arg(64)->ArgName("prompts")->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_begin)
+    ->ArgsProduct({{1, 64}, {0, 1}})
+    ->ArgNames({"prompts", "anywhere"})
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end_watched)
     ->Args({0, 0, 0})

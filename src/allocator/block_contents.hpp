@@ -8,7 +8,6 @@
 #include "allocator/block_manager_impl.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -33,11 +32,12 @@ class BlockContents {
     return (r.word & (content | BlockPool::kQuarantined)) == BlockPool::kPublished &&
            r.generation == generation.value;
   }
-  /// Returns how many of the blocks are evictable.
-  std::int64_t count_evictable(std::span<const BlockId> ids) const noexcept {
-    return std::ranges::count_if(
-        ids, [this](BlockId id) { return impl_->pool.state(id) == BlockState::evictable; });
+  /// Whether a block that can be found is held, and not evictable.
+  bool is_held(BlockId id) const noexcept {
+    return (impl_->pool.record(id).word & BlockPool::kHeld) != 0;
   }
+  /// Prepares the cache for these questions.
+  void prefetch(BlockId id) const noexcept { __builtin_prefetch(&impl_->pool.record(id)); }
   /// Marks a held block whose content is unwritten as being written. Returns false for others.
   bool begin_writing(BlockId id, Generation generation) noexcept {
     if (impl_->pool.content(id) != BlockContent::unwritten) return false;

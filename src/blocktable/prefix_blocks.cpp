@@ -38,8 +38,9 @@ Result<PrefixMatch> PrefixBlocks::match(const PrefixQuery& query) {
     return invalid_argument(Resource::num_tokens, std::ssize(query.tokens), 0, kMaxTokens);
   }
   if (Status s = cache_.check_keys(query.extra_keys); !s) return s;
+  std::int64_t evictable = 0;
   PrefixMatch found = cache_.match(query, std::span(ids_.data(), ids_.size()),
-                                   std::span(generations_.data(), generations_.size()));
+                                   std::span(generations_.data(), generations_.size()), evictable);
   if (found.stop == PrefixStop::not_yet_published && !cache_.is_alive(found.pending_block)) {
     found.stop = PrefixStop::never_seen;
     found.pending_block = kNoBlock;

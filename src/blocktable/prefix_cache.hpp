@@ -14,6 +14,7 @@
 /// tokens. What the other groups keep for them are companions (prefix_companions.hpp).
 
 #include "allocator/block_contents.hpp"
+#include "blocktable/block_stride.hpp"
 #include "blocktable/ghost_index.hpp"
 #include "blocktable/page_tree.hpp"
 #include "blocktable/prefix_chain.hpp"
@@ -67,8 +68,9 @@ class PrefixCache {
   // prefix_match.cpp
   /// Finds the longest published prefix. The first `ids.size()` blocks of it are written to `ids`
   /// and `generations`; it has no more than these. The block of a part is written behind them.
+  /// `evictable` of the first are evictable.
   PrefixMatch match(const PrefixQuery& query, std::span<BlockId> ids,
-                    std::span<Generation> generations) const noexcept;
+                    std::span<Generation> generations, std::int64_t& evictable) const noexcept;
   /// The sequence has got the blocks of `found`, which are `ids`.
   void adopted(std::uint32_t slot, const PrefixMatch& found, std::span<const BlockId> ids) noexcept;
   /// The question for tokens of this sequence.
@@ -252,6 +254,27 @@ class PrefixCache {
                  std::span<Generation> generations, PrefixMatch& match) const noexcept;
   void hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
                   PrefixHashRing& ring) const noexcept;
+  BlockId find_hashed(const PrefixQuery& query, const PrefixContent& content, std::int64_t i,
+                      std::int64_t most, Hashed& hashed, PrefixHashRing& ring) const noexcept;
+  /// How far a query has been found.
+  struct Search {
+    Search(const std::int32_t* first, std::span<BlockId> found, std::span<Generation> its,
+           const Hash128& salt_root) noexcept
+        : tokens(first), ids(found), generations(its), root(salt_root) {}
+
+    const std::int32_t* tokens;
+    std::span<BlockId> ids;
+    std::span<Generation> generations;
+    std::int64_t blocks = 0;  // found
+    PrefixLink last;          // of them
+    Hash128 root;             // at their end
+    std::size_t next_key = 0;
+    std::int64_t evictable = 0;  // of them
+    BlockStride stride;
+  };
+  void walk(Search& at, std::int64_t end) const noexcept;
+  void pass(Search& at, BlockId id, std::span<const ExtraKey> keys) const noexcept;
+  void prefetch_ahead(const BlockStride& stride) const noexcept;
   void explain(const PrefixQuery& query, const Hash128& chain, const Hash128& root, BlockId found,
                PrefixMatch& match) const noexcept;
 

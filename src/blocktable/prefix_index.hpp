@@ -122,15 +122,29 @@ class PrefixIndex {
 
   /// Returns the registered block with this content, or kNoBlock.
   BlockId find(const Hash128& hash, const PrefixContent& content) const noexcept;
+  /// Returns the newest block behind the content's parent if it has this content, else kNoBlock.
+  /// Requires a current parent that is not the beginning.
+  BlockId find_newest(const PrefixContent& content) const noexcept {
+    const BlockId id = first_child(content.parent.block());
+    return id != kNoBlock && holds(id, content) ? id : kNoBlock;
+  }
   /// Prepares the cache for find: first the table, then, once that has arrived, the record and the
   /// tokens.
   void prefetch_table(const Hash128& hash) const noexcept {
     __builtin_prefetch(&heads_[place_of(hash)]);
   }
-  void prefetch_block(const Hash128& hash) const noexcept;
+  /// Returns the first block with this place in the table, which is mostly the one, or kNoBlock.
+  BlockId prefetch_block(const Hash128& hash) const noexcept;
   void prefetch_head(const Hash128& hash) const noexcept {
     const std::uint32_t head = heads_[place_of(hash)];
     if (head != 0) __builtin_prefetch(&blocks_[head - 1], 1);
+  }
+  /// Prepares the cache for find_newest to return a block.
+  void prefetch_found(BlockId id) const noexcept {
+    const auto* const record = reinterpret_cast<const char*>(&block(id));
+    __builtin_prefetch(record);
+    __builtin_prefetch(record + sizeof(PrefixBlock) - 1);
+    __builtin_prefetch(words(id));
   }
   /// Prepares the cache for insert or erase of a block: its record and its contents.
   void prefetch_record(BlockId id) const noexcept {
@@ -203,14 +217,10 @@ inline BlockId PrefixIndex::find(const Hash128& hash, const PrefixContent& conte
   return kNoBlock;
 }
 
-inline void PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
-  const std::uint32_t head = heads_[place_of(hash)];
-  if (head == 0) return;
-  const auto* const record = reinterpret_cast<const char*>(&blocks_[head - 1]);
-  __builtin_prefetch(record);
-  __builtin_prefetch(record + sizeof(PrefixBlock) - 1);
-  const auto* const content = reinterpret_cast<const char*>(words(linked(head)));
-  __builtin_prefetch(content);
+inline BlockId PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
+  const BlockId head = linked(heads_[place_of(hash)]);
+  if (head != kNoBlock) prefetch_found(head);
+  return head;
 }
 
 }  // namespace kvarena

@@ -22,12 +22,13 @@ std::span<const ExtraKey> PrefixCache::keys_in_block(std::span<const ExtraKey> k
 void PrefixCache::hash_batch(const PrefixQuery& query, std::int64_t most, Hashed& at,
                              PrefixHashRing& ring) const noexcept {
   const auto size = static_cast<std::int64_t>(block_size_);
+  const std::size_t place = PrefixHashRing::place(at.blocks);
+  const auto room = static_cast<std::int64_t>(PrefixHashRing::kSize - place);
   const std::int64_t count =
-      std::min(most - at.blocks, static_cast<std::int64_t>(PrefixHash::kBatch));
+      std::min({most - at.blocks, static_cast<std::int64_t>(PrefixHash::kBatch), room});
   if (count <= 0) return;
   const std::span<Hash128> chains =
-      std::span(ring.chains)
-          .subspan(PrefixHashRing::place(at.blocks), static_cast<std::size_t>(count));
+      std::span(ring.chains).subspan(place, static_cast<std::size_t>(count));
   hash_.extend(at.chain, query.tokens.data() + at.blocks * size, block_size_, chains);
   at.chain = chains.back();
   for (const Hash128& chain : chains) {
@@ -39,51 +40,121 @@ void PrefixCache::hash_batch(const PrefixQuery& query, std::int64_t most, Hashed
   }
 }
 
-/// From the second batch on, blocks are hashed a batch before they are looked for, so that what the
-/// search reads arrives in the meantime. A prompt that nobody has seen costs one batch.
-PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
-                               std::span<Generation> generations) const noexcept {
+/// Has the cache fetch what the search reads of the blocks that it expects next.
+void PrefixCache::prefetch_ahead(const BlockStride& stride) const noexcept {
+  constexpr std::int64_t kAhead = 8;
+  if (!stride.is_even()) return;
+  for (std::int64_t count = stride.has_changed() ? 1 : kAhead; count <= kAhead; ++count) {
+    const std::int64_t number = stride.ahead(count);
+    if (static_cast<std::uint64_t>(number) >= static_cast<std::uint64_t>(index_.num_blocks()))
+      return;
+    const BlockId id(static_cast<std::int32_t>(number));
+    index_.prefetch_found(id);
+    contents_.prefetch(id);
+  }
+}
+
+/// Finds block `i` of a query by its hash. `hashed` is at least there. Up to `most`, blocks are
+/// hashed a batch before they are looked for, so that what the search reads arrives in the
+/// meantime.
+BlockId PrefixCache::find_hashed(const PrefixQuery& query, const PrefixContent& content,
+                                 std::int64_t i, std::int64_t most, Hashed& hashed,
+                                 PrefixHashRing& ring) const noexcept {
   constexpr auto kBatch = static_cast<std::int64_t>(PrefixHash::kBatch);
   constexpr std::int64_t kAhead = 8;
+  while (hashed.blocks < most && hashed.blocks - i <= kBatch) hash_batch(query, most, hashed, ring);
+  if (i + kAhead < hashed.blocks) {
+    const BlockId ahead = index_.prefetch_block(ring.hash(i + kAhead));
+    if (ahead != kNoBlock) contents_.prefetch(ahead);
+  }
+  return index_.find(ring.hash(i), content);
+}
+
+/// Goes from block to block, in front of block `end`, as long as each is the newest behind the one
+/// before: then no hash is needed. Requires that no extra keys begin in front of `end`.
+void PrefixCache::walk(Search& at, std::int64_t end) const noexcept {
+  const std::span<BlockId> ids = at.ids;
+  PrefixContent content{
+      at.tokens + at.blocks * static_cast<std::int64_t>(block_size_), {}, at.last, 0};
+  BlockStride stride = at.stride;
+  std::int64_t i = at.blocks;
+  std::int64_t evictable = 0;
+  for (; i < end && stride.is_even(); ++i) {
+    const BlockId id = index_.find_newest(content);
+    if (id == kNoBlock) break;
+    const PrefixBlock& block = index_.block(id);
+    if (!block.is_published() || !contents_.can_be_found(id, block.generation)) break;
+    if (!contents_.is_held(id)) ++evictable;
+    ids[static_cast<std::size_t>(i)] = id;
+    at.generations[static_cast<std::size_t>(i)] = block.generation;
+    content.parent = {id, block.registrations};
+    content.tokens += block_size_;
+    stride.note(id);
+    prefetch_ahead(stride);
+  }
+  at.blocks = i;
+  at.last = content.parent;
+  at.stride = stride;
+  at.evictable += evictable;
+}
+
+/// Moves behind a block that has been found by its hash.
+void PrefixCache::pass(Search& at, BlockId id, std::span<const ExtraKey> keys) const noexcept {
+  if (!contents_.is_held(id)) ++at.evictable;
+  at.ids[static_cast<std::size_t>(at.blocks)] = id;
+  at.generations[static_cast<std::size_t>(at.blocks)] = index_.block(id).generation;
+  if (!keys.empty()) at.root = hash_.root_with(at.root, keys);
+  at.next_key += keys.size();
+  at.last = index_.link_to(id);
+  at.stride.note(id);
+  prefetch_ahead(at.stride);
+  ++at.blocks;
+}
+
+/// Most blocks are found by a walk. Its first one, those that are not the newest behind the one
+/// before, and all while they lie anywhere are found by their hashes.
+PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
+                               std::span<Generation> generations,
+                               std::int64_t& evictable) const noexcept {
   const auto size = static_cast<std::int64_t>(block_size_);
   const std::int64_t full = std::ssize(query.tokens) / size;
   const bool is_capped = full > 0 && std::ssize(query.tokens) % size == 0;
   const std::int64_t most = std::min(is_capped ? full - 1 : full, std::ssize(ids));
   PrefixMatch match{.stop = is_capped ? PrefixStop::capped : PrefixStop::less_than_a_block};
-  Hashed hashed;
-  hashed.root = hash_.root_of(query.salt);
+  Search at(query.tokens.data(), ids, generations, hash_.root_of(query.salt));
+  Hashed hashed;  // the blocks of the ring
   PrefixHashRing ring;
-  PrefixLink parent;
-  std::size_t next_key = 0;
-  std::int64_t i = 0;
-  for (; i < most; ++i) {
-    if (i % kBatch == 0) {
-      hash_batch(query, most, hashed, ring);
-      if (i == kBatch) hash_batch(query, most, hashed, ring);
+  while (true) {
+    if (at.blocks > 0 && at.stride.is_even()) {
+      const bool has_keys = at.next_key < query.extra_keys.size();
+      walk(at, has_keys ? std::min(most, query.extra_keys[at.next_key].first_token / size) : most);
     }
-    if (i + kAhead < hashed.blocks) index_.prefetch_block(ring.hash(i + kAhead));
-    const auto its = keys_in_block(query.extra_keys, next_key, i);
+    if (at.blocks >= most) break;
+    const std::int64_t i = at.blocks;
+    const auto keys = keys_in_block(query.extra_keys, at.next_key, i);
+    if (hashed.blocks <= i) {
+      hashed = {i, i == 0 ? Hash128{} : index_.block(at.last.block()).hash ^ at.root, at.root,
+                at.next_key};
+    }
+    const PrefixContent content{at.tokens + i * size, keys, at.last, query.salt};
     const BlockId id =
-        index_.find(ring.hash(i), {query.tokens.data() + i * size, its, parent, query.salt});
+        find_hashed(query, content, i, at.stride.is_even() ? i + 1 : most, hashed, ring);
     if (id == kNoBlock || !index_.block(id).is_published()) {
       match.blocks = i;
       const std::size_t place = PrefixHashRing::place(i);
       explain(query, ring.chains[place], ring.roots[place], id, match);
       break;
     }
-    const Generation generation = index_.block(id).generation;
-    if (!contents_.can_be_found(id, generation)) {
+    if (!contents_.can_be_found(id, index_.block(id).generation)) {
       match.stop = PrefixStop::evicted;  // others took it, and nobody has noticed yet
       match.removal = PrefixRemoval::lost;
       break;
     }
-    next_key += its.size();
-    parent = index_.link_to(id);
-    ids[static_cast<std::size_t>(i)] = id;
-    generations[static_cast<std::size_t>(i)] = generation;
+    pass(at, id, keys);
   }
-  match.blocks = i;
-  match.tokens = match.registered_tokens = i * size;
+  evictable = at.evictable;
+  match.blocks = at.blocks;
+  match.tokens = match.registered_tokens = match.blocks * size;
   find_part(query, ids, generations, match);
   return match;
 }

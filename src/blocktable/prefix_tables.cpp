@@ -34,9 +34,10 @@ Result<PrefixMatch> BlockTables::match(const PrefixQuery& query) const {
   if (t.prefix == nullptr) return there_is_none();
   if (Status s = check_num_tokens(query.tokens, kMaxTokens); !s) return s;
   if (Status s = t.prefix->check_keys(query.extra_keys); !s) return s;
-  PrefixMatch found =
-      t.prefix->match(query, std::span(impl_->new_ids.data(), impl_->new_ids.size()),
-                      std::span(impl_->new_generations.data(), impl_->new_generations.size()));
+  std::int64_t evictable = 0;
+  PrefixMatch found = t.prefix->match(
+      query, std::span(impl_->new_ids.data(), impl_->new_ids.size()),
+      std::span(impl_->new_generations.data(), impl_->new_generations.size()), evictable);
   if (t.groups) t.groups->fit_prefix(found);
   return found;
 }
@@ -62,8 +63,10 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
                   query.tokens.size(),
                   static_cast<std::uint64_t>(max_length)};
   }
-  PrefixMatch found = prefix->match(query, std::span(new_ids.data(), new_ids.size()),
-                                    std::span(new_generations.data(), new_generations.size()));
+  std::int64_t revived = 0;
+  PrefixMatch found =
+      prefix->match(query, std::span(new_ids.data(), new_ids.size()),
+                    std::span(new_generations.data(), new_generations.size()), revived);
   if (found.stop == PrefixStop::not_yet_published && prefix->duplicates() == DuplicateRule::wait) {
     return failed_precondition(Resource::content,
                                static_cast<std::uint64_t>(found.pending_block.value));
@@ -73,10 +76,7 @@ Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std
     return found;
   }
   if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
-  std::int64_t revived = 0;
-  if (manager->stats().evictable != 0) {
-    revived = prefix->contents().count_evictable(
-        std::span(new_ids.data(), static_cast<std::size_t>(found.blocks)));
+  if (revived != 0) {
     if (Status s = manager->check_available(revived); !s) return s;
   }
   if (found.part_tokens > 0 && !has_room_for_part(found, std::ssize(query.tokens), revived)) {

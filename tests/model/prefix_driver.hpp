@@ -47,6 +47,9 @@ class PrefixDriver {
   /// Plays one operation of the enumeration, 0 .. kNumSteps - 1. The first kNumBeginnings need no
   /// sequence; the others do nothing without one.
   void step(int number);
+  /// The same with other operations: another salt, tokens that are told later, a part that is
+  /// published, what is forgotten.
+  void other_step(int number);
   static constexpr int kNumSteps = 7;
   static constexpr int kNumBeginnings = 2;
   /// Compares both sides.

@@ -363,6 +363,34 @@ void PrefixDriver::step(int number) {
   ++operation_;
 }
 
+void PrefixDriver::other_step(int number) {
+  const SequenceId newest = living_.empty() ? kNoSequence : living_.back();
+  const SequenceId oldest = living_.empty() ? kNoSequence : living_.front();
+  move_ = "other_step";
+  ++operation_;
+  if (number < kNumBeginnings) {
+    create({1, 2, 3, 4, 5}, {.salt = number == 0 ? 1U : 0U});
+    const SequenceId created = living_.empty() ? kNoSequence : living_.back();
+    if (created != newest) append(created, std::exchange(prompts_[created], {}), number == 0);
+    return;
+  }
+  if (newest == kNoSequence) return;
+  switch (number) {
+    case 2: return publish(oldest, std::min<std::int64_t>(2, length_of(oldest)));
+    case 3: {
+      const auto known = std::ssize(prefix_.sequence(newest).known);
+      Tokens tokens{1, 2, 3, 4, 5, 6, 7, 8};
+      tokens.erase(tokens.begin(), tokens.begin() + std::min<std::ptrdiff_t>(known, 8));
+      tokens.resize(static_cast<std::size_t>(length_of(newest) - known));
+      expect(tables_.register_tokens(newest, tokens), Status{}, "register_tokens");
+      return prefix_.register_tokens(newest, tokens);
+    }
+    case 4: expect(tables_.forget(oldest), Status{}, "forget"); return prefix_.forget(oldest);
+    case 5: return publish(newest, -1);
+    default: return destroy(oldest);
+  }
+}
+
 void PrefixDriver::clear() {
   while (!living_.empty()) destroy(living_.back());
   while (!naive_.pins().empty()) {

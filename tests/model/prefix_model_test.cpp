@@ -140,7 +140,8 @@ TEST(PrefixModelGames, EveryOutcomeHappens) {
 
 /// Plays every program of the given length and compares at its end, in the order of its numbers. A
 /// program that begins with a step that does nothing is a shorter one.
-void enumerate(DuplicateRule duplicates, int length) {
+void enumerate(DuplicateRule duplicates, int length,
+               void (PrefixDriver::*step)(int) = &PrefixDriver::step) {
   PrefixDriver driver({.name = "Enumeration",
                        .num_blocks = 3,
                        .block_size = 2,
@@ -148,7 +149,7 @@ void enumerate(DuplicateRule duplicates, int length) {
                        .duplicates = duplicates});
   std::vector<int> program(static_cast<std::size_t>(length));
   for (bool more = true; more;) {
-    for (const int number : program) driver.step(number);
+    for (const int number : program) (driver.*step)(number);
     driver.compare();
     driver.clear();
     std::string text;
@@ -169,6 +170,18 @@ TEST(PrefixEnumeration, EveryProgramOnThreeBlocks) {
   for (int shorter = 1; shorter <= length && !HasFatalFailure(); ++shorter) {
     enumerate(DuplicateRule::duplicate, shorter);
     if (!HasFatalFailure()) enumerate(DuplicateRule::share, shorter);
+    if (!HasFatalFailure()) enumerate(DuplicateRule::wait, shorter);
+  }
+}
+
+TEST(PrefixEnumeration, EveryProgramOfOtherOperations) {
+  const auto length = static_cast<int>(
+      test::number_from_environment("KVARENA_PREFIX_STEPS", test::kSanitized ? 4 : 6));
+  for (int shorter = 1; shorter <= length && !HasFatalFailure(); ++shorter) {
+    for (const DuplicateRule rule :
+         {DuplicateRule::duplicate, DuplicateRule::share, DuplicateRule::wait}) {
+      if (!HasFatalFailure()) enumerate(rule, shorter, &PrefixDriver::other_step);
+    }
   }
 }
 

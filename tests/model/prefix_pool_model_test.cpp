@@ -2,7 +2,7 @@
 // they show may differ. The naive index is a map from everything that a block's content depends on.
 //
 // KVARENA_SEED=<n> is the first seed; KVARENA_MODEL_OPS=<n> sets the number of operations of all
-// games together.
+// games together; KVARENA_PREFIX_STEPS=<n> the length of the enumerated programs.
 
 #include "model/naive_prefix_pool.hpp"
 #include "support/environment.hpp"
@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <set>
@@ -67,6 +68,41 @@ class Driver {
     for (const Line& line : lines_) {
       EXPECT_OK(manager_.release(line.holder, line.ids, line.generations));
     }
+  }
+
+  /// Plays one operation of the enumeration, 0 .. kNumSteps - 1. The first kNumBeginnings need no
+  /// line; the others do nothing without one.
+  void step(int number, std::set<std::string>& outcomes) {
+    if (number < kNumBeginnings) {
+      Line line;
+      line.tokens = number == 0 ? std::vector<std::int32_t>{1, 2, 3, 4, 5}
+                                : std::vector<std::int32_t>{1, 2, 7};
+      return start(std::move(line), outcomes);
+    }
+    if (lines_.empty()) return;
+    Line& newest = lines_.back();
+    Line& oldest = lines_.front();
+    switch (number) {
+      case 2: return add(newest, full_blocks(newest), outcomes);
+      case 3: return publish(oldest, static_cast<std::size_t>(oldest.position.blocks));
+      case 4: return end(0);
+      case 5: return grow(newest, std::array{6});
+      default: break;
+    }
+    const auto last = std::span(oldest.ids).last(std::min<std::size_t>(1, oldest.ids.size()));
+    EXPECT_OK(pool_.forget(last));
+    naive_.forget(last);
+  }
+  static constexpr int kNumSteps = 7;
+  static constexpr int kNumBeginnings = 2;
+  /// Compares both sides, and ends and forgets everything for the next program.
+  void end_program() {
+    compare();
+    EXPECT_OK(pool_.check_invariants());
+    EXPECT_OK(manager_.check_invariants());
+    while (!lines_.empty()) end(0);
+    pool_.forget_all();
+    naive_.forget_all();
   }
 
  private:
@@ -132,8 +168,8 @@ class Driver {
     EXPECT_OK(manager_.unregister_holder(line.holder));
   }
 
-  void start(std::set<std::string>& outcomes) {
-    Line line = draw();
+  void start(std::set<std::string>& outcomes) { start(draw(), outcomes); }
+  void start(Line line, std::set<std::string>& outcomes) {
     line.holder = manager_.register_holder({}).value();
     std::vector<BlockId> expected;
     const PrefixMatch naive = naive_.match(line, expected);
@@ -171,17 +207,23 @@ class Driver {
     release(line);
   }
   void grow(Line& line) {
-    const std::size_t before = line.tokens.size();
-    const std::size_t count = 1 + below(static_cast<std::size_t>(game_.block_size) * 2);
-    for (std::size_t i = 0; i < count; ++i) {
-      line.tokens.push_back(
-          static_cast<std::int32_t>(below(static_cast<std::size_t>(game_.alphabet))));
+    std::vector<std::int32_t> tokens(1 + below(static_cast<std::size_t>(game_.block_size) * 2));
+    for (std::int32_t& token : tokens) {
+      token = static_cast<std::int32_t>(below(static_cast<std::size_t>(game_.alphabet)));
     }
+    grow(line, tokens);
+  }
+  void grow(Line& line, std::span<const std::int32_t> tokens) {
+    const std::size_t before = line.tokens.size();
+    line.tokens.insert(line.tokens.end(), tokens.begin(), tokens.end());
     if (!allocate(line)) line.tokens.resize(before);
   }
   void add(Line& line, std::set<std::string>& outcomes) {
+    const auto first = static_cast<std::size_t>(line.position.blocks);
+    add(line, first + below(full_blocks(line) - first + 1), outcomes);
+  }
+  void add(Line& line, std::size_t end, std::set<std::string>& outcomes) {
     auto first = static_cast<std::size_t>(line.position.blocks);
-    const std::size_t end = first + below(full_blocks(line) - first + 1);
     const auto size = static_cast<std::size_t>(game_.block_size);
     const auto blocks_of = [&](std::size_t from, std::size_t to) {
       return pool_.register_blocks(line.position,
@@ -211,7 +253,9 @@ class Driver {
     }
   }
   void publish(Line& line) {
-    const std::size_t count = below(static_cast<std::size_t>(line.position.blocks) + 1);
+    publish(line, below(static_cast<std::size_t>(line.position.blocks) + 1));
+  }
+  void publish(Line& line, std::size_t count) {
     const auto ids = std::span(line.ids).first(count);
     const Result<std::int64_t> published =
         pool_.publish(ids, std::span(line.generations).first(count));
@@ -316,6 +360,36 @@ TEST(PrefixPoolOutcomes, EachHappens) {
         "adopt: failed_precondition", "allocate: exhausted", "register_blocks: stale_handle",
         "register_blocks: not_found", "forget", "forget_all", "forget_salt"}) {
     EXPECT_TRUE(outcomes.contains(outcome)) << outcome << " never happened";
+  }
+}
+
+/// Plays every program of the given length, in the order of its numbers.
+void enumerate(DuplicateRule duplicates, int length) {
+  const PrefixPoolGame game{"Enumeration", 3, 2, 2, duplicates};
+  Driver driver(game, 1);
+  std::set<std::string> outcomes;
+  std::vector<int> program(static_cast<std::size_t>(length));
+  for (bool more = true; more;) {
+    for (const int number : program) driver.step(number, outcomes);
+    driver.end_program();
+    std::string text;
+    for (const int number : program) text += std::to_string(number);
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "program " << text;
+    more = false;
+    for (std::size_t place = program.size(); place-- > 0 && !more;) {
+      const int end = place == 0 ? Driver::kNumBeginnings : Driver::kNumSteps;
+      more = ++program[place] < end;
+      if (!more) program[place] = 0;
+    }
+  }
+}
+
+TEST(PrefixPoolEnumeration, EveryProgramOnThreeBlocks) {
+  const auto length = static_cast<int>(
+      test::number_from_environment("KVARENA_PREFIX_STEPS", test::kSanitized ? 4 : 7));
+  for (int shorter = 1; shorter <= length && !HasFatalFailure(); ++shorter) {
+    enumerate(DuplicateRule::duplicate, shorter);
+    if (!HasFatalFailure() && shorter < 7) enumerate(DuplicateRule::wait, shorter);
   }
 }
 

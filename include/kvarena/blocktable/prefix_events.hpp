@@ -4,8 +4,9 @@
 /// `PrefixEvent`: what happens to the blocks of a prefix cache that can be found. The events since
 /// create, or since the last `cleared`, are enough to rebuild elsewhere which prefixes are cached:
 /// for a router that sends requests where their prefix is. With groups of layers they tell of the
-/// blocks of the registered group, which keeps all tokens; what other groups keep is not told, so a
-/// prefix may be found only up to a shorter length. Plain values.
+/// blocks of the registered group, which keeps all tokens. What other groups keep is not told: an
+/// index that is rebuilt knows PrefixMatch::registered_tokens of each prompt, and
+/// PrefixMatch::tokens can be less. Plain values.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"

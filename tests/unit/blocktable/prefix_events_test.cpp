@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <utility>
@@ -204,6 +205,44 @@ TEST_F(PrefixEventsTest, AnIndexRebuiltFromThemIsTheSame) {
     EXPECT_GT(mirror_.removed(), 100);
     EXPECT_GT(stats().removals_by[static_cast<std::size_t>(PrefixRemoval::over_cap)], 0U);
   }
+  tables_.reset();
+}
+
+/// With groups, events tell of the registered group: a mirror knows how far a prefix is registered.
+/// A sequence begins there or earlier, where every group has what it needs.
+TEST_F(PrefixEventsTest, OfGroupsTheMirrorKnowsHowFarAPrefixIsRegistered) {
+  const TableGroup full{.block_size_tokens = 2};
+  const TableGroup window{PagedKind::window, 2, 4};
+  const std::vector<BlockGroup> blocks(2, {1, 64});
+  create(
+      {.num_blocks = 16, .groups = blocks},
+      {.max_sequences = 8,
+       .can_undo = true,
+       .groups = std::array{full, window},
+       .prefix_cache = {.is_on = true, .hash_key = {7, 11}, .events = {Mirror::tell, &mirror_}}});
+  std::mt19937_64 random(23);
+  std::int64_t shorter = 0;
+  for (int round = 0; round < 3000; ++round) {
+    Tokens list(1 + random() % 12);
+    for (std::int32_t& token : list) token = static_cast<std::int32_t>(random() % 2);
+    const PrefixMatch real = match(list);
+    ASSERT_EQ(std::ssize(mirror_.match({.tokens = list}, 2)) * 2, real.registered_tokens);
+    ASSERT_LE(real.tokens, real.registered_tokens);
+    if (real.tokens < real.registered_tokens) ++shorter;
+    const Result<SequenceId> id = tables().create_sequence({.tokens = list});
+    if (!id) continue;
+    while (length(*id) < std::ssize(list)) {  // a token a step, so that windows leave blocks behind
+      const auto next = std::span(list).subspan(static_cast<std::size_t>(length(*id)), 1);
+      const AppendDemand demand{*id, 1, {}, next};
+      if (!tables().append(std::span(&demand, 1))) break;
+      EXPECT_OK(tables().publish(*id));
+      tables().settle_append();
+    }
+    EXPECT_OK(tables().destroy(*id));
+    ASSERT_EQ(mirror_.size(), stats().published) << "round " << round;
+  }
+  EXPECT_GT(shorter, 0);
+  EXPECT_GT(mirror_.removed(), 100);
   tables_.reset();
 }
 
