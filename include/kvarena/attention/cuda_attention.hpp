@@ -119,8 +119,8 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads
 /// are V, bf16 or fp8 e4m3 in chunked order or latent_fp8 in rows order, bf16 queries, and at most
 /// 128 query heads. With max_run_tokens it serves rows of up to 131,072 over latents, and over K of
 /// 192 elements with V of 128 for up to 16 query heads a KV head. Elsewhere, decode attention
-/// serves rows of up to max_decode_tokens query tokens if `takes_decode` is true. A layer of latents
-/// with a window takes none of these: the plain kernel serves all its rows.
+/// serves rows of up to max_decode_tokens query tokens if `takes_decode` is true. A layer of
+/// latents with a window takes none of these: the plain kernel serves all its rows.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
 /// Counts a row of `query_tokens` query tokens.
