@@ -132,6 +132,13 @@ Status check_blocks(const GroupBlocks& blocks, std::int64_t first_needed, std::i
                           end - blocks.first_block);
 }
 
+/// Returns the blocks from number `first` on.
+GroupBlocks blocks_from(const GroupBlocks& blocks, std::int64_t first) {
+  if (blocks.ids.empty()) return blocks;
+  const auto skipped = static_cast<std::size_t>(first - blocks.first_block);
+  return {first, blocks.ids.subspan(skipped), blocks.generations.subspan(skipped)};
+}
+
 }  // namespace
 
 /// Returns whether blocks lie in pages of this group, so far as they are blocks of the pool.
@@ -196,21 +203,19 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   Sequence& s = *t.sequences.find(*id);
   const std::span<Table> its = tables_of(*id);
   for (std::size_t g = 0; g < size(); ++g) {
-    const auto skipped =
-        static_cast<std::size_t>(blocks[g].ids.empty() ? 0 : first[g] - blocks[g].first_block);
-    const std::span<const BlockId> ids = blocks[g].ids.subspan(skipped);
-    const std::span<const Generation> generations = blocks[g].generations.subspan(skipped);
-    const Status status = ids.empty() ? Status{} : t.manager->retain(s.holder, ids, generations);
+    const GroupBlocks kept = blocks_from(blocks[g], first[g]);
+    const Status status =
+        kept.ids.empty() ? Status{} : t.manager->retain(s.holder, kept.ids, kept.generations);
     if (!status) {
       static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
       --t.sequences_ever;
       return status;
     }
-    if (ids.empty()) continue;
+    if (kept.ids.empty()) continue;
     its[g].first_held = static_cast<std::int32_t>(first[g]);
     its[g].tree.append_absent(t.pages, its[g].first_held);
     if (list[g].grows()) end_slots += first[g] * list[g].block_size;
-    add_blocks(its[g], g, ids.data(), generations.data(), std::ssize(ids));
+    add_blocks(its[g], g, kept.ids.data(), kept.generations.data(), std::ssize(kept.ids));
   }
   s.length = static_cast<std::int32_t>(length);
   t.tokens += length;
