@@ -18,7 +18,7 @@ class BlockStride {
   void note(BlockId id) noexcept {
     const std::int32_t stride = id.value - last_;
     const bool is_equal = stride == stride_;
-    left_ = is_equal ? std::min(left_ + 1, kMost) : left_ - kBreak;
+    left_ = is_equal ? std::min(left_ + 1, kMost) : std::max(left_ - kBreak, -kMost);
     last_ = id.value;
     stride_ = stride;
     has_changed_ = !is_equal;

@@ -195,7 +195,7 @@ struct BlockTables::Impl {
   std::uint64_t copies_ever = 0;
   std::uint64_t calls = 0;         // stamps the sequences of a call
   std::uint64_t claim_serial = 0;  // claims_of_others() at the current append
-  std::uint64_t own_claims = 0;    // claims by publishing blocks into which nobody may write
+  std::uint64_t own_claims = 0;    // see claims_of_others
   std::int64_t failed_demand = -1;
   std::int64_t max_cross_tokens = 0;  // of a sequence
   std::unique_ptr<Groups> groups;     // null: one table a sequence

@@ -203,19 +203,19 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   Sequence& s = *t.sequences.find(*id);
   const std::span<Table> its = tables_of(*id);
   for (std::size_t g = 0; g < size(); ++g) {
-    const GroupBlocks kept = blocks_from(blocks[g], first[g]);
+    const GroupBlocks given = blocks_from(blocks[g], first[g]);
     const Status status =
-        kept.ids.empty() ? Status{} : t.manager->retain(s.holder, kept.ids, kept.generations);
+        given.ids.empty() ? Status{} : t.manager->retain(s.holder, given.ids, given.generations);
     if (!status) {
       static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
       --t.sequences_ever;
       return status;
     }
-    if (kept.ids.empty()) continue;
+    if (given.ids.empty()) continue;
     its[g].first_held = static_cast<std::int32_t>(first[g]);
     its[g].tree.append_absent(t.pages, its[g].first_held);
     if (list[g].grows()) end_slots += first[g] * list[g].block_size;
-    add_blocks(its[g], g, kept.ids.data(), kept.generations.data(), std::ssize(kept.ids));
+    add_blocks(its[g], g, given.ids.data(), given.generations.data(), std::ssize(given.ids));
   }
   s.length = static_cast<std::int32_t>(length);
   t.tokens += length;

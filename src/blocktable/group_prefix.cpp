@@ -136,8 +136,8 @@ void BlockTables::Impl::Groups::ask_for_states(Sequence& s, std::int64_t prompt,
   note_release(s.id);
 }
 
-/// What the last allocation evicted is not found any more. The manager's list ends with the first
-/// change.
+/// What the last allocation evicted is not found any more. The manager's list ends with the next
+/// allocation.
 void BlockTables::Impl::Groups::note_evictions() noexcept {
   if (t.prefix == nullptr) return;
   const std::span<const BlockId> ids = t.manager->evicted();

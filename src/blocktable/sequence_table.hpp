@@ -29,7 +29,7 @@ struct Sequence {
   PageTree table;
   std::int32_t mirrored_blocks = 0;  ///< first blocks that a mirror has; <= filled_blocks
   ImportState import_state = ImportState::none;  ///< other than none: claims_seen is 0
-  std::uint8_t num_behind = 0;  ///< with groups: tables of which a mirror lacks blocks
+  std::uint8_t num_behind = 0;  ///< with groups, if room > 0: tables that a mirror lacks blocks of
   HolderId holder;
   std::uint64_t call_stamp = 0;  ///< the last call that named it
   SequenceId id;                 ///< kNoSequence in a free slot

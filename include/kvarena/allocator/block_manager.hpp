@@ -134,7 +134,7 @@ class KVARENA_EXPORT BlockManager {
   /// for lack of pages, else -1.
   std::int64_t refused_demand() const noexcept;
   /// Returns the blocks that the last allocation evicted, of any group, in the order of eviction.
-  /// Valid until the next allocation, while all of them are held. O(1).
+  /// Valid until the next allocation or release of one of them, even a refused one. O(1).
   std::span<const BlockId> evicted() const noexcept;
 
   // ---- eviction ------------------------------------------------------------------------------
