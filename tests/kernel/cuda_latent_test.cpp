@@ -120,10 +120,10 @@ TEST_P(CudaLatent, LongAndManyRowsAreSplitAndCombined) {
 // Thread blocks have many short rows one after another.
 TEST_P(CudaLatent, ManyShortRows) {
   std::vector<AttentionCase> cases;
-  std::uint64_t seed = 2200;
-  for (const std::int32_t heads : {16, 20, 32, 64}) {
+  std::uint64_t seed = 2200;  // the second case has fixed parts, and a kernel of its own
+  for (const std::int32_t heads : {16, 16, 20, 32, 64}) {
     AttentionCase c = latent_case(GetParam(), heads, 16, 1);
-    c.seed = ++seed;
+    c.seed = seed++;
     Dice dice(seed);
     c.seq_lens.resize(is_watched() ? 200 : 1000);
     for (std::int32_t& length : c.seq_lens) length = dice.between(1, dice.once_in(8) ? 400 : 90);
@@ -137,10 +137,10 @@ TEST_P(CudaLatent, ManyShortRows) {
 TEST_P(CudaLatent, ScalesOfAnyValue) {
   if (GetParam() != DType::latent_fp8) GTEST_SKIP() << "of latent_fp8";
   std::vector<AttentionCase> cases;
-  std::uint64_t seed = 2500;
-  for (const std::int32_t heads : {16, 32, 64}) {
+  std::uint64_t seed = 2500;  // the second case has fixed parts, and a kernel of its own
+  for (const std::int32_t heads : {8, 8, 16, 32, 64}) {
     AttentionCase c = latent_case(GetParam(), heads, 32, 2);
-    c.seed = ++seed;
+    c.seed = seed++;
     c.has_odd_scales = true;
     cases.push_back(c);
   }
@@ -234,7 +234,7 @@ TEST_P(CudaLatent, FixedPartsGiveAPromptTheSameBitsInEveryBatch) {
 
 // A column never gets what a token that it does not see holds, although others of the product do.
 TEST_P(CudaLatent, ATokenThatIsNotSeenIsNotMultiplied) {
-  for (const std::int32_t heads : {16, 32, 64}) {
+  for (const std::int32_t heads : {5, 10, 16, 32, 64}) {
     AttentionCase c = latent_case(GetParam(), heads, 16, 3);
     c.seq_lens = {70, 130};
     c.q_counts = {3, 3};
