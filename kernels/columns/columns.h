@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Attention with many query columns on Hopper: up to 128 query columns a row and KV head over paged
-/// K and V in `chunked` tile order, bound by memory. A query column is one query token with one
-/// query head. It serves the verification of speculated tokens and large groups. There are two
+/// Attention with many query columns on Hopper: up to 128 query columns a row and KV head over
+/// paged K and V in `chunked` tile order, bound by memory. A query column is one query token with
+/// one query head. It serves the verification of speculated tokens and large groups. There are two
 /// launches, as for decode: `launch_columns_schedule` runs once a step and reads the lengths on the
 /// device; `launch_columns` runs for each layer with that schedule. Neither allocates,
 /// synchronises, or reads lengths on the host, so a captured graph stays right while sequences
