@@ -137,7 +137,7 @@ class BlockPool {
     if (order_ != nullptr && content(id) == BlockContent::published) order_->use(id);
   }
   /// The blocks that the last `take` evicted, of which there were `count`, in the order of
-  /// eviction. Valid until the next `take`, while all of them are held.
+  /// eviction. Valid until the next `take`, or release of one of them.
   std::span<const BlockId> last_evicted(std::size_t count) const noexcept {
     return std::span(free_stack_).last(count);
   }

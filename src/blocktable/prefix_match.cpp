@@ -111,8 +111,8 @@ void PrefixCache::pass(Search& at, BlockId id, std::span<const ExtraKey> keys) c
   ++at.blocks;
 }
 
-/// Most blocks are found by a walk. Its first one, those that are not the newest behind the one
-/// before, and all while they lie anywhere are found by their hashes.
+/// A walk finds most blocks. Hashes find the first block, each block that is not the newest behind
+/// the one before it, and all blocks where they do not lie at equal distances.
 PrefixMatch PrefixCache::match(const PrefixQuery& query, std::span<BlockId> ids,
                                std::span<Generation> generations,
                                std::int64_t& evictable) const noexcept {
