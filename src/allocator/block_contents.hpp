@@ -23,6 +23,14 @@ class BlockContents {
     return impl_->pool.record(id).generation == generation.value &&
            impl_->pool.content(id) == content;
   }
+  Generation generation(BlockId id) const noexcept {
+    return Generation(impl_->pool.record(id).generation);
+  }
+  /// Whether the block has a live reference.
+  bool is_referenced(BlockId id) const noexcept { return impl_->pool.live_references(id) != 0; }
+  bool is_unwritten(BlockId id) const noexcept {
+    return impl_->pool.content(id) == BlockContent::unwritten;
+  }
   /// Whether others can find the block: BlockManager::count_published counts it.
   bool can_be_found(BlockId id, Generation generation) const noexcept {
     const BlockPool::Record& r = impl_->pool.record(id);
@@ -36,33 +44,52 @@ class BlockContents {
   bool is_held(BlockId id) const noexcept {
     return (impl_->pool.record(id).word & BlockPool::kHeld) != 0;
   }
+  /// Whether the handle is current and its block is held, with a content that is unwritten.
+  bool is_blank(BlockId id, Generation generation) const noexcept {
+    return is_held_with(id, generation, 0);
+  }
+  /// The same, with a content that is being written.
+  bool is_being_written(BlockId id, Generation generation) const noexcept {
+    return is_held_with(id, generation, BlockPool::kWriting);
+  }
+  /// Marks a blank block as being written.
+  void begin_writing_blank(BlockId id) noexcept {
+    impl_->pool.set_content(id, BlockContent::being_written);
+    log(id, BlockContent::being_written, StatusCode::ok);
+  }
+  /// Publishes a block that is being written.
+  void publish_written(BlockId id) noexcept {
+    ++impl_->claim_serial;
+    impl_->pool.set_content(id, BlockContent::published);
+    log(id, BlockContent::published, StatusCode::ok);
+  }
   /// Prepares the cache for these questions.
   void prefetch(BlockId id) const noexcept { __builtin_prefetch(&impl_->pool.record(id)); }
-  /// Marks a held block whose content is unwritten as being written. Returns false for others.
+  /// Prepares it for a change of the content.
+  void prefetch_change(BlockId id) const noexcept { impl_->pool.prefetch(id); }
+  /// Marks a blank block as being written. Returns false for others.
   bool begin_writing(BlockId id, Generation generation) noexcept {
+    if (is_blank(id, generation)) [[likely]] {
+      begin_writing_blank(id);
+      return true;
+    }
     if (impl_->pool.content(id) != BlockContent::unwritten) return false;
-    return set(id, generation, BlockContent::being_written);
-  }
-  /// Publishes a held block that is being written.
-  void publish(BlockId id, Generation generation) noexcept {
-    set(id, generation, BlockContent::published);
+    const Status refused = impl_->set_content(id, generation, BlockContent::being_written);
+    log(id, BlockContent::being_written, refused.code);
+    return refused.is_ok();
   }
 
  private:
-  bool set(BlockId id, Generation generation, BlockContent content) noexcept {
+  bool is_held_with(BlockId id, Generation generation, std::uint32_t content) const noexcept {
     const BlockPool::Record& r = impl_->pool.record(id);
-    StatusCode outcome = StatusCode::ok;
-    if (r.generation == generation.value && (r.word & BlockPool::kHeld) != 0) [[likely]] {
-      if (content == BlockContent::published) ++impl_->claim_serial;
-      impl_->pool.set_content(id, content);
-    } else {
-      outcome = impl_->set_content(id, generation, content).code;
-    }
+    return (r.word & (BlockPool::kHeld | BlockPool::kContent)) == (BlockPool::kHeld | content) &&
+           r.generation == generation.value;
+  }
+  void log(BlockId id, BlockContent content, StatusCode outcome) noexcept {
     impl_->append_log({.kind = OperationKind::set_content,
                        .outcome = outcome,
                        .flag = static_cast<std::uint8_t>(content),
                        .ids = std::span(&id, 1)});
-    return outcome == StatusCode::ok;
   }
 
   BlockManager::Impl* impl_;

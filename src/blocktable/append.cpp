@@ -5,6 +5,7 @@
 #include "blocktable/append_demands.hpp"
 #include "blocktable/block_tables_impl.hpp"
 #include "blocktable/group_tables.hpp"
+#include "blocktable/tell_tokens.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <limits>
@@ -15,6 +16,7 @@ namespace kvarena {
 namespace {
 
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kUsualBlockSize = 16;
 
 }  // namespace
 
@@ -210,11 +212,35 @@ void BlockTables::Impl::apply_growths(std::span<const Growth> its) {
   }
 }
 
+/// Adds tokens that fill whole blocks of one leaf of the table, but not the last block of `count`
+/// tokens. Returns their number. Requires a sequence whose last block is full.
+[[gnu::noinline]] std::int64_t BlockTables::Impl::fill_blocks(Sequence& s, std::int64_t count,
+                                                              std::int64_t* slot) noexcept {
+  const std::int64_t on_leaf = kPageEntries - (s.filled_blocks & kPageMask);
+  const std::int64_t blocks = std::min((count - 1) / block_size, on_leaf);
+  const BlockId* const ids = &s.table.id_at(pages, s.filled_blocks);
+  for (std::int64_t b = 0; b < blocks; ++b, slot += block_size) {
+    const std::int64_t first = ids[b].value * block_size;
+    if (block_size == kUsualBlockSize) {
+      for (std::int64_t i = 0; i < kUsualBlockSize; ++i) slot[i] = first + i;
+    } else {
+      for (std::int64_t i = 0; i < block_size; ++i) slot[i] = first + i;
+    }
+  }
+  s.filled_blocks += static_cast<std::int32_t>(blocks);
+  return blocks * block_size;
+}
+
 /// Adds tokens to a sequence whose table has room for them, and writes their slots.
 void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slot) noexcept {
   s.length += static_cast<std::int32_t>(count);
   while (count > 0) {
     if (s.room == 0) {
+      while (count > block_size) {
+        const std::int64_t filled = fill_blocks(s, count, slot);
+        slot += filled;
+        count -= filled;
+      }
       s.next_slot = s.table.id_at(pages, s.filled_blocks++).value * block_size;
       s.room = static_cast<std::int32_t>(block_size);
       s.claims_seen = claim_serial;
@@ -245,16 +271,6 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
                 .num_changed_blocks = s.filled_blocks - s.mirrored_blocks};
     }
   }
-}
-
-/// Tells the prefix cache the new tokens of a sequence whose tokens it knows so far.
-void BlockTables::Impl::tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept {
-  if (values.empty()) return;
-  Sequence& s = *sequences.find(id);
-  const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(id));
-  if (prefix->chain(slot).known + std::ssize(values) != s.length) return;
-  if (values.size() == 1 && prefix->add_to_tail(slot, values[0])) return;
-  prefix->add_tokens(prefix_owner(s), values);
 }
 
 /// Plans, takes blocks and applies; the steps of both public appends.

@@ -115,6 +115,7 @@ struct BlockTables::Impl {
   Status take_blocks(std::span<Growth> its, Urgency urgency);
   void apply_growths(std::span<const Growth> its);
   void give_up_tail(const Growth& growth, BlockId copy);
+  std::int64_t fill_blocks(Sequence& sequence, std::int64_t count, std::int64_t* slot) noexcept;
   void fill(Sequence& sequence, std::int64_t count, std::int64_t*& slot) noexcept;
   template <bool kReportsRows, class Demands>
   void fill_all(const Demands& demands) noexcept;
@@ -153,18 +154,17 @@ struct BlockTables::Impl {
   bool yield_floors(std::span<const Growth> its, Urgency urgency, bool lets_go) const noexcept;
   void count_salts(Explanation& explanation) const noexcept;
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
+  // tell_tokens.hpp, tell_tokens.cpp
+  /// The next token of a sequence, which fills a block.
+  struct TailToken {
+    Sequence* sequence;
+    std::int32_t token;
+  };
+  /// So many of a decode step wait until the blocks that they fill are registered together.
+  static constexpr std::size_t kMostFillers = 16;
   template <class Demands>
-  void tell_tokens(const Demands& demands) noexcept {
-    constexpr std::size_t kAhead = 8;
-    const auto slot_at = [&](std::size_t i) {
-      return static_cast<std::uint32_t>(SequenceTable::slot_of(demands.id(i)));
-    };
-    for (std::size_t i = 0; i < demands.size(); ++i) {
-      if (i + 2 * kAhead < demands.size()) prefix->prefetch_chain(slot_at(i + 2 * kAhead));
-      if (i + kAhead < demands.size()) prefix->prefetch_last(slot_at(i + kAhead));
-      tell_tokens(demands.id(i), demands.values(i));
-    }
-  }
+  void tell_tokens(const Demands& demands) noexcept;
+  void fill_tails(std::span<const TailToken> fillers) noexcept;
   void tell_tokens(SequenceId id, std::span<const std::int32_t> values) noexcept;
 
   // undo_append.cpp

@@ -5,6 +5,7 @@
 #include "blocktable/append_demands.hpp"
 #include "blocktable/group_tables.hpp"
 #include "blocktable/state_tables.hpp"
+#include "blocktable/tell_tokens.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>

@@ -77,7 +77,7 @@ Status PrefixBlocks::check_handles(const Handles& blocks) const noexcept {
   for (std::size_t i = 0; i < blocks.ids.size(); ++i) {
     const BlockId id = blocks.ids[i];
     if (Status s = check_block(id); !s) return s;
-    const Generation now = manager_->generation(id);
+    const Generation now = cache_.contents_.generation(id);
     if (now == blocks.generations[i]) continue;
     return {StatusCode::stale_handle,
             Resource::block,

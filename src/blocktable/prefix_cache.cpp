@@ -216,18 +216,14 @@ Status PrefixCache::check_keys(std::span<const ExtraKey> keys) const noexcept {
 
 void PrefixCache::enter(BlockId id, Generation generation, const Hash128& hash,
                         const PrefixContent& content, std::uint32_t writer) noexcept {
-  index_.insert(id, generation, hash, content, writer);
   ++stats_.registrations;
-  index_.block(id).last_use = now();
+  if (content.keys.empty() && index_.is_last(content.parent)) {
+    index_.insert_last(id, generation, hash, content, writer, now());
+  } else {
+    index_.insert(id, generation, hash, content, writer);
+    index_.block(id).last_use = now();
+  }
   if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
-}
-
-void PrefixCache::publish_block(BlockId id, std::uint64_t salt) noexcept {
-  PrefixBlock& block = index_.block(id);
-  contents_.publish(id, block.generation);
-  block.marks |= PrefixBlock::kPublished;
-  ++stats_.published;
-  if (events_.tell != nullptr) tell_stored(id, salt);
 }
 
 /// A block that is still what it was loses its content too: nobody finds it any more, so an
@@ -268,6 +264,7 @@ void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
     if (i + 2 * kAhead < ids.size()) index_.prefetch_record(ids[i + 2 * kAhead]);
     if (i + kAhead < ids.size()) index_.prefetch_table(index_.block(ids[i + kAhead]).hash);
     if (i + kAhead / 2 < ids.size()) index_.prefetch_head(index_.block(ids[i + kAhead / 2]).hash);
+    if (i + kAhead / 4 < ids.size()) index_.prefetch_second(index_.block(ids[i + kAhead / 4]).hash);
     if (companions_ != nullptr) companions_->evicted(ids[i]);
     if (index_.block(ids[i]).is_registered()) remove(ids[i], PrefixRemoval::evicted);
   }

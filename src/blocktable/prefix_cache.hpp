@@ -100,6 +100,14 @@ class PrefixCache {
     ++c.known;
     return true;
   }
+  /// Tells the next token of a sequence, which fills a block, in three steps, so that those of
+  /// other sequences can be between them. The first two change nothing and return or need the chain
+  /// at the end of the block.
+  Hash128 hash_filled(const Owner& owner, std::int32_t token) noexcept;
+  void prefetch_equal(std::uint32_t slot, const Hash128& chain) const noexcept {
+    static_cast<void>(index_.prefetch_block(chain ^ chains_[slot].root));
+  }
+  void add_filled(const Owner& owner, const Hash128& chain) noexcept;
   /// Tells the next tokens of a sequence.
   void add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept;
   void publish(const Owner& owner, std::int64_t length) noexcept;
@@ -194,12 +202,30 @@ class PrefixCache {
     return static_cast<std::size_t>(chain.known) -
            static_cast<std::size_t>(chain.blocks) * block_size_;
   }
-  bool add_blocks(const Owner& owner, const std::int32_t* tokens, std::size_t blocks) noexcept;
   /// A block of a table.
   struct Entry {
     BlockId id;
     Generation generation;
   };
+  /// Blocks that are added together: those of a sequence on one leaf of its table.
+  struct Run {
+    const BlockId* ids;
+    const Generation* generations;
+    const std::int32_t* tokens;
+    std::size_t count;
+    std::size_t ready = 0;  ///< hashed, and asked for
+  };
+  Run run_of(const Owner& owner, const std::int32_t* tokens, std::size_t blocks) const noexcept;
+  bool add_blocks(const Owner& owner, Run& run) noexcept;
+  /// Prepares the cache for a block with this hash to be registered.
+  void prefetch_own(BlockId id, const Hash128& hash) const noexcept {
+    index_.prefetch_table(hash);
+    index_.prefetch_record(id);
+    index_.prefetch_contents(id);
+    contents_.prefetch_change(id);
+  }
+  void look_ahead(Run& run, std::size_t i, const PrefixChain& c) noexcept;
+  std::size_t add_usual(std::uint32_t slot, Run& run, std::size_t first) noexcept;
   bool add_block(const Owner& owner, const Entry& own, const std::int32_t* tokens,
                  const Hash128& chain) noexcept;
   bool register_block(std::uint32_t slot, const Entry& own, const Hash128& hash,
@@ -208,15 +234,24 @@ class PrefixCache {
   /// Registers a block whose content has been set.
   void enter(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
              std::uint32_t writer) noexcept;
-  /// Publishes a registered block that is alive.
-  void publish_block(BlockId id, std::uint64_t salt) noexcept;
+  /// Publishes a registered block that is alive and being written.
+  void publish_block(BlockId id, std::uint64_t salt) noexcept {
+    contents_.publish_written(id);
+    index_.block(id).marks |= PrefixBlock::kPublished;
+    ++stats_.published;
+    if (events_.tell != nullptr) [[unlikely]]
+      tell_stored(id, salt);
+  }
   /// Makes room for a block of a salt that has as many as it may.
   void keep_cap(std::int32_t account) noexcept;
   /// Says that a sequence gives up the published blocks of its prefix, from the last to the first.
   void give_up(const Owner& owner) noexcept;
   void share_equals(const Owner& owner, std::int32_t end) noexcept;
   void share_equal(const Owner& owner, std::int32_t index, BlockId block) noexcept;
-  bool is_written_by(std::uint32_t slot, BlockId id) const noexcept;
+  bool is_written_by(std::uint32_t slot, BlockId id) const noexcept {
+    const PrefixBlock& block = index_.block(id);
+    return block.is_registered() && !block.is_published() && block.writer() == slot;
+  }
   /// Whether the chain's blocks are all still registered. Resets the chain if they are not.
   bool holds_together(const Owner& owner) noexcept;
   void reset(const Owner& owner) noexcept;

@@ -67,11 +67,6 @@ bool PrefixCache::holds_together(const Owner& owner) noexcept {
   return false;
 }
 
-bool PrefixCache::is_written_by(std::uint32_t slot, BlockId id) const noexcept {
-  const PrefixBlock& block = index_.block(id);
-  return block.is_registered() && !block.is_published() && block.writer() == slot;
-}
-
 /// Whole blocks are added from where they are; other tokens go to the tail first. Blocks that are
 /// added together are on one leaf of the table.
 void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept {
@@ -82,7 +77,8 @@ void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> t
       const auto on_leaf =
           static_cast<std::size_t>(BlockTables::kPageEntries - (c.blocks & kPageMask));
       const std::size_t blocks = std::min(tokens.size() / block_size_, on_leaf);
-      if (!add_blocks(owner, tokens.data(), blocks)) return;
+      Run run = run_of(owner, tokens.data(), blocks);
+      if (!add_blocks(owner, run)) return;
       tokens = tokens.subspan(blocks * block_size_);
       continue;
     }
@@ -91,35 +87,99 @@ void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> t
     tokens = tokens.subspan(count);
     if (in_tail + count < block_size_) {
       c.known += static_cast<std::int32_t>(count);
-    } else if (!add_blocks(owner, tail(owner.slot), 1)) {
-      return;
+      continue;
     }
+    Run run = run_of(owner, tail(owner.slot), 1);
+    if (!add_blocks(owner, run)) return;
   }
 }
 
+PrefixCache::Run PrefixCache::run_of(const Owner& owner, const std::int32_t* tokens,
+                                     std::size_t blocks) const noexcept {
+  const std::int32_t first = chains_[owner.slot].blocks;
+  return {&owner.table.id_at(owner.pages, first), &owner.table.generation_at(owner.pages, first),
+          tokens, blocks};
+}
+
 /// Adds blocks of one leaf whose tokens are all known. Returns false when the chain ends before
-/// their end. What is read and written for a block is fetched kAhead blocks before.
-bool PrefixCache::add_blocks(const Owner& owner, const std::int32_t* tokens,
-                             std::size_t blocks) noexcept {
+/// their end.
+bool PrefixCache::add_blocks(const Owner& owner, Run& run) noexcept {
   if (!holds_together(owner)) return false;
   PrefixChain& c = chains_[owner.slot];
-  const BlockId* const ids = &owner.table.id_at(owner.pages, c.blocks);
-  const Generation* const generations = &owner.table.generation_at(owner.pages, c.blocks);
-  const std::span<Hash128> chains(run_.data(), blocks);
-  hash_.extend(c.chain, tokens, block_size_, chains);
-  constexpr std::size_t kAhead = 8;
-  for (std::size_t i = 0, fetched = 0; i < blocks; ++i) {
-    for (; fetched < std::min(blocks, i + kAhead); ++fetched) {
-      index_.prefetch_table(chains[fetched] ^ c.root);
-      index_.prefetch_record(ids[fetched]);
-      index_.prefetch_contents(ids[fetched]);
-    }
+  for (std::size_t i = 0; i < run.count; ++i) {
+    i += add_usual(owner.slot, run, i);
+    if (i == run.count) break;
+    look_ahead(run, i, c);
     const bool is_added =
-        add_block(owner, {ids[i], generations[i]}, tokens + i * block_size_, chains[i]);
+        add_block(owner, {run.ids[i], run.generations[i]}, run.tokens + i * block_size_, run_[i]);
     c.known = c.blocks * static_cast<std::int32_t>(block_size_);
     if (!is_added) return false;
   }
   return true;
+}
+
+Hash128 PrefixCache::hash_filled(const Owner& owner, std::int32_t token) noexcept {
+  const PrefixChain& c = chains_[owner.slot];
+  tail(owner.slot)[block_size_ - 1] = token;
+  Hash128 chain;
+  hash_.extend(c.chain, tail(owner.slot), block_size_, std::span(&chain, 1));
+  prefetch_own(owner.table.id_at(std::as_const(owner.pages), c.blocks), chain ^ c.root);
+  return chain;
+}
+
+void PrefixCache::add_filled(const Owner& owner, const Hash128& chain) noexcept {
+  Run run = run_of(owner, tail(owner.slot), 1);
+  run_[0] = chain;
+  run.ready = 1;
+  static_cast<void>(add_blocks(owner, run));
+}
+
+/// Hashes the blocks of a run up to kAhead blocks behind block `i`, and has the cache fetch what is
+/// read and written for them. A block is hashed while others are registered: each hash needs the
+/// one before, and leaves the processor time.
+inline void PrefixCache::look_ahead(Run& run, std::size_t i, const PrefixChain& c) noexcept {
+  constexpr std::size_t kAhead = 8;
+  const std::size_t end = std::min(run.count, i + kAhead);
+  if (run.ready >= end) return;
+  hash_.extend(run.ready == 0 ? c.chain : run_[run.ready - 1], run.tokens + run.ready * block_size_,
+               block_size_, std::span(run_.data() + run.ready, end - run.ready));
+  for (; run.ready < end; ++run.ready) prefetch_own(run.ids[run.ready], run_[run.ready] ^ c.root);
+}
+
+/// Adds the blocks from `first` on that are as usual: blank, not registered, and behind a block
+/// that no other follows, so that nothing is looked up. Returns how many.
+std::size_t PrefixCache::add_usual(std::uint32_t slot, Run& run, std::size_t first) noexcept {
+  PrefixChain& c = chains_[slot];
+  const auto end = static_cast<std::int64_t>(
+      (static_cast<std::size_t>(c.blocks) + run.count - first) * block_size_);
+  const bool has_keys = c.next_key < c.num_keys &&
+                        keys_of(slot)[static_cast<std::size_t>(c.next_key)].first_token < end;
+  if (has_keys || !index_.is_last(c.last) || fault_ != PrefixFault::none) return 0;
+  const std::uint64_t fact = RegistrationFact(c.salt_tag, c.root).packed();
+  PrefixContent content{run.tokens + first * block_size_, {}, c.last, c.salt};
+  const std::int32_t account = account_of(slot);
+  std::size_t i = first;
+  for (; i < run.count; ++i) {
+    look_ahead(run, i, c);
+    const BlockId id = run.ids[i];
+    if (index_.block(id).is_registered() || accounts_.is_full(account) ||
+        !contents_.is_blank(id, run.generations[i]))
+      break;
+    contents_.begin_writing_blank(id);
+    ++stats_.registrations;
+    index_.insert_last(id, run.generations[i], run_[i] ^ c.root, content, slot, now());
+    if (std::uint32_t* birth = birth_of(id); birth != nullptr) *birth = now();
+    registered_.add(run_[i].high, fact);
+    accounts_.enter(id, account);
+    content.tokens += block_size_;
+    content.parent = index_.link_to(id);
+  }
+  if (i == first) return 0;
+  c.chain = run_[i - 1];
+  c.last = content.parent;
+  c.blocks += static_cast<std::int32_t>(i - first);
+  c.known = c.blocks * static_cast<std::int32_t>(block_size_);
+  return i - first;
 }
 
 /// Adds a block with this chain at its end. Returns false when it cannot be registered. Nothing is

@@ -12,53 +12,40 @@
 
 namespace kvarena {
 
-/// A ring of notes with a table of their hashes.
+/// A ring of notes with a table of their hashes. Notes have numbers, which count on. Notes with one
+/// place in the table are linked, the newest first: a link to a note that has been overwritten ends
+/// them, so that nothing is unlinked.
 class PrefixHistory {
  public:
   struct Note {
     std::uint64_t hash = 0;
-    std::uint64_t fact = 0;        ///< the caller's
-    std::uint32_t next_older = 0;  ///< with this place in the table; 0: none
-    std::uint32_t next_newer = 0;  ///< the same
+    std::uint64_t fact = 0;   ///< the caller's
+    std::uint32_t older = 0;  ///< number of the note before it with this place in the table
   };
 
   /// Requires capacity >= 1.
   explicit PrefixHistory(std::int64_t capacity);
   static std::int64_t bytes(std::int64_t capacity) noexcept;
 
-  void add(std::uint64_t hash, std::uint64_t fact) noexcept;
+  void add(std::uint64_t hash, std::uint64_t fact) noexcept {
+    std::uint32_t& head = heads_[place_of(hash)];
+    notes_[next_] = {hash, fact, head};
+    head = ++newest_;
+    if (++next_ > kept_) kept_ = next_;
+    if (next_ == notes_.size()) next_ = 0;
+  }
   /// Returns the newest note about a hash, or nullptr.
   const Note* find(std::uint64_t hash) const noexcept;
 
  private:
   std::size_t place_of(std::uint64_t hash) const noexcept { return hash & (heads_.size() - 1); }
 
-  LazyArray<Note> notes_;           // from 1 on
-  LazyArray<std::uint32_t> heads_;  // the newest note at each place; 0: none
-  std::uint32_t oldest_ = 1;        // overwritten next
-  bool is_full_ = false;
+  LazyArray<Note> notes_;           // a ring
+  LazyArray<std::uint32_t> heads_;  // number of the newest note at each place
+  std::uint32_t newest_ = 0;        // its number, modulo 2^32. The first note has number 1
+  std::uint32_t next_ = 0;          // where the next note goes
+  std::uint32_t kept_ = 0;          // notes that are there
 };
-
-/// The oldest note of all is the last of its chain: the link to it is in the note before it, or at
-/// its place in the table. Which one it is looks random to a processor, and so does whether a place
-/// has a note already. So both are written, without a branch: note 0 is there for what is not
-/// meant.
-inline void PrefixHistory::add(std::uint64_t hash, std::uint64_t fact) noexcept {
-  const std::uint32_t number = oldest_;
-  Note& note = notes_[number];
-  if (is_full_) {
-    std::uint32_t& place = heads_[place_of(note.hash)];
-    notes_[note.next_newer].next_older = 0;
-    place = note.next_newer == 0 ? 0 : place;
-  }
-  std::uint32_t& head = heads_[place_of(hash)];
-  note = {hash, fact, head, 0};
-  notes_[head].next_newer = number;
-  head = number;
-  if (++oldest_ < notes_.size()) return;
-  oldest_ = 1;
-  is_full_ = true;
-}
 
 /// The fact of a note about a registration: enough to tell salts and extra keys apart in a report.
 struct RegistrationFact {

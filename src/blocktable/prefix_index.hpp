@@ -133,11 +133,19 @@ class PrefixIndex {
   void prefetch_table(const Hash128& hash) const noexcept {
     __builtin_prefetch(&heads_[place_of(hash)]);
   }
-  /// Returns the first block with this place in the table, which is mostly the one, or kNoBlock.
+  /// Returns the first block with this place in the table, or kNoBlock.
   BlockId prefetch_block(const Hash128& hash) const noexcept;
+  /// The same for the second block, unless the first one has this hash or is the only one. Later.
+  BlockId prefetch_candidate(const Hash128& hash) const noexcept;
   void prefetch_head(const Hash128& hash) const noexcept {
     const std::uint32_t head = heads_[place_of(hash)];
-    if (head != 0) __builtin_prefetch(&blocks_[head - 1], 1);
+    if (head != 0) __builtin_prefetch(&blocks_[head - 1].next, 1);
+  }
+  /// The same for the record behind that.
+  void prefetch_second(const Hash128& hash) const noexcept {
+    const std::uint32_t head = heads_[place_of(hash)];
+    const std::uint32_t second = head == 0 ? 0 : blocks_[head - 1].next;
+    if (second != 0) __builtin_prefetch(&blocks_[second - 1].next, 1);
   }
   /// Prepares the cache for find_newest to return a block.
   void prefetch_found(BlockId id) const noexcept {
@@ -152,10 +160,16 @@ class PrefixIndex {
     __builtin_prefetch(record, 1);
     __builtin_prefetch(record + sizeof(PrefixBlock) - 1, 1);
   }
+  /// The same for a change of its marks.
+  void prefetch_marks(BlockId id) const noexcept { __builtin_prefetch(&block(id).marks, 1); }
   void prefetch_contents(BlockId id) const noexcept { __builtin_prefetch(words(id), 1); }
   /// Registers a block, which is not registered. `writer` is below 2^24. Its parent is current.
   void insert(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
               std::uint32_t writer) noexcept;
+  /// The same, for a block without extra keys behind a parent that has no children, when so many
+  /// blocks have been registered.
+  void insert_last(BlockId id, Generation generation, const Hash128& hash,
+                   const PrefixContent& content, std::uint32_t writer, std::uint32_t now) noexcept;
   /// Unregisters a registered block without children.
   void erase(BlockId id) noexcept;
   /// Returns the block in which a walk through what depends on `id` begins, children first: a
@@ -198,6 +212,24 @@ class PrefixIndex {
   std::int64_t registered_ = 0;
 };
 
+inline void PrefixIndex::insert_last(BlockId id, Generation generation, const Hash128& hash,
+                                     const PrefixContent& content, std::uint32_t writer,
+                                     std::uint32_t now) noexcept {
+  copy_tokens(content.tokens, contents_.data() + index(id) * words_per_block_, block_size_);
+  std::uint32_t& head = heads_[place_of(hash)];
+  PrefixBlock& b = block(id);
+  b.hash = hash;
+  b.origin = content.parent.word();
+  b.generation = generation;
+  ++b.registrations;
+  b.next = head;
+  b.first_child = b.next_sibling = b.previous_sibling = 0;
+  b.marks = PrefixBlock::kRegistered | writer;
+  b.last_use = now;
+  head = block(content.parent.block()).first_child = link(id);
+  ++registered_;
+}
+
 /// Compares everything that the hash stands for. The parent has been compared in the same way when
 /// it was found.
 inline bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept {
@@ -221,6 +253,18 @@ inline BlockId PrefixIndex::prefetch_block(const Hash128& hash) const noexcept {
   const BlockId head = linked(heads_[place_of(hash)]);
   if (head != kNoBlock) prefetch_found(head);
   return head;
+}
+
+/// The choice is made without a branch, because it looks random to a processor.
+inline BlockId PrefixIndex::prefetch_candidate(const Hash128& hash) const noexcept {
+  const std::uint32_t head = heads_[place_of(hash)];
+  if (head == 0) return kNoBlock;
+  const PrefixBlock& first = blocks_[head - 1];
+  const bool is_other = ((first.hash.low ^ hash.low) & tag_mask_) != 0;
+  const std::uint32_t next = first.next != 0 ? first.next : head;
+  const BlockId candidate = linked(is_other ? next : head);
+  prefetch_found(candidate);
+  return candidate;
 }
 
 }  // namespace kvarena

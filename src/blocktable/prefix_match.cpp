@@ -66,6 +66,8 @@ BlockId PrefixCache::find_hashed(const PrefixQuery& query, const PrefixContent& 
   if (i + kAhead < hashed.blocks) {
     const BlockId ahead = index_.prefetch_block(ring.hash(i + kAhead));
     if (ahead != kNoBlock) contents_.prefetch(ahead);
+    const BlockId nearer = index_.prefetch_candidate(ring.hash(i + kAhead / 2));
+    if (nearer != kNoBlock) contents_.prefetch(nearer);
   }
   return index_.find(ring.hash(i), content);
 }

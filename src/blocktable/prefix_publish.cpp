@@ -27,16 +27,20 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
 /// the content of one: what is behind it goes too.
 bool PrefixCache::publish_blocks(const Owner& owner, std::span<const BlockId> ids) noexcept {
   constexpr std::size_t kAhead = 8;
+  const std::uint64_t salt = chains_[owner.slot].salt;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i + kAhead < ids.size()) index_.prefetch_record(ids[i + kAhead]);
+    if (i + kAhead < ids.size()) {
+      index_.prefetch_marks(ids[i + kAhead]);
+      contents_.prefetch_change(ids[i + kAhead]);
+    }
     const BlockId id = ids[i];
     if (!is_written_by(owner.slot, id)) continue;
-    if (!is_alive(id)) {
+    if (!contents_.is_being_written(id, index_.block(id).generation)) {
       remove(id, PrefixRemoval::lost);
       static_cast<void>(holds_together(owner));
       return false;
     }
-    publish_block(id, chains_[owner.slot].salt);
+    publish_block(id, salt);
   }
   return true;
 }
