@@ -19,6 +19,9 @@ std::array<std::uint64_t, 2> words_of(const Hash128& hash) noexcept {
 
 std::uint64_t number_of(BlockId id) noexcept { return static_cast<std::uint64_t>(id.value); }
 
+/// In the marks of a block: the call has named it.
+constexpr std::uint32_t kNamed = 1;
+
 /// The hashes of some blocks that follow one another.
 struct HashedRun {
   std::size_t count = 0;  // blocks
@@ -148,7 +151,7 @@ void PrefixBlocks::hash_run(Walk& walk, const Filled& filled) const noexcept {
     if (!its.empty()) walk.root = cache_.hash_.root_with(walk.root, its);
     key += its.size();
     run.roots[i] = walk.root;
-    cache_.index_.prefetch_table(run.chains[i] ^ walk.root);
+    cache_.prefetch_own(filled.blocks.ids[walk.passed + i], run.chains[i] ^ walk.root);
   }
 }
 
@@ -172,31 +175,30 @@ void PrefixBlocks::find_registered(Walk& walk, const Filled& filled) const noexc
   }
 }
 
-/// Marks each block in its record, which is not used while the block is not registered.
+/// Marks each block in its record: in the writer, which no registered block of a pool has.
 Status PrefixBlocks::check_each_new(std::span<const BlockId> ids, std::size_t found,
                                     std::size_t& looked_at) noexcept {
   for (; looked_at < ids.size(); ++looked_at) {
     const BlockId id = ids[looked_at];
     PrefixBlock& block = cache_.index_.block(id);
     const bool is_new = looked_at >= found;
-    const bool is_held = manager_->reference_count(id) != 0;
-    if (!is_held || (is_new && manager_->content(id) != BlockContent::unwritten)) {
+    const bool is_held = cache_.contents_.is_referenced(id);
+    if (!is_held || (is_new && !cache_.contents_.is_unwritten(id))) {
       return failed_precondition(Resource::block, number_of(id));
     }
-    if (block.is_registered()) continue;
-    if (block.marks != 0) return duplicate_argument(Resource::block, number_of(id));
-    block.marks = PrefixBlock::kFirst;
+    const std::uint32_t unmarked = block.is_registered() ? PrefixBlock::kWriter : 0;
+    if (block.writer() != unmarked) return duplicate_argument(Resource::block, number_of(id));
+    block.marks ^= kNamed;
   }
   return {};
 }
 
-/// Checks the blocks that are not found: each can be registered, and no block is named twice.
+/// Checks that each block that is not found can be registered, and that no block is named twice.
 Status PrefixBlocks::check_new(std::span<const BlockId> ids, std::size_t found) noexcept {
   std::size_t looked_at = 0;
   const Status status = check_each_new(ids, found, looked_at);
   for (const BlockId id : ids.first(looked_at)) {
-    PrefixBlock& block = cache_.index_.block(id);
-    if (!block.is_registered()) block.marks = 0;
+    cache_.index_.block(id).marks ^= kNamed;
   }
   return status;
 }
@@ -211,7 +213,7 @@ void PrefixBlocks::register_next(Walk& walk, const Filled& filled) noexcept {
   const auto its = cache_.keys_in_block(filled.keys, walk.num_keys(), walk.at.blocks);
   const PrefixContent content{filled.tokens.data() + walk.passed * cache_.block_size_, its,
                               walk.last(), walk.at.salt};
-  static_cast<void>(manager_->set_content(id, generation, BlockContent::being_written));
+  cache_.contents_.begin_writing_blank(id);
   cache_.enter(id, generation, chain ^ root, content, PrefixBlock::kWriter);
   cache_.registered_.add(chain.high, RegistrationFact(walk.salt_tag, root).packed());
   if (salts_.size() != 0) salts_[static_cast<std::size_t>(id.value)] = walk.at.salt;

@@ -118,6 +118,21 @@ TEST_F(PrefixPoolRefusalTest, APositionBehindABlockOfAnotherContent) {
   EXPECT_EQ(stats().registered, 0);
 }
 
+/// The contents of all its blocks are registered, as blocks of others.
+TEST_F(PrefixPoolRefusalTest, ABlockThatIsNamedTwiceBesideItsEqual) {
+  Line first = begin(tokens(12));
+  EXPECT_OK(register_rest(first));
+  Line second = begin(tokens(12));
+  second.ids[1] = second.ids[0];
+  second.generations[1] = second.generations[0];
+  EXPECT_FAILS(refusal(pool_->begin(), second), duplicate_argument, block);
+  second.ids[0] = second.ids[1] = first.ids[2];
+  second.generations[0] = second.generations[1] = first.generations[2];
+  EXPECT_FAILS(refusal(pool_->begin(), second), duplicate_argument, block);
+  EXPECT_OK(pool_->check_invariants());
+  EXPECT_OK(pool_->publish(first.ids, first.generations));
+}
+
 TEST_F(PrefixPoolRefusalTest, HandlesThatAreNotBlocksOfTheCaller) {
   Line line = begin(tokens(12));
   Line changed = line;
