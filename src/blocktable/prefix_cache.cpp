@@ -19,7 +19,7 @@ constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBlocksPerEntry = 16;
 constexpr std::int64_t kFewestEntries = 64;
 constexpr std::int64_t kBlocksPerNote = 256;
-constexpr std::int64_t kFewestNotes = 16;
+constexpr std::int64_t kNotesOfFew = 16;  // of pools with few blocks
 constexpr std::int64_t kMostBirths = 1024;
 constexpr int kBirthShift = 4;
 
@@ -31,7 +31,7 @@ std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_bloc
 /// A note is of a whole growth, so fewer are needed.
 std::int64_t eviction_notes(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
   if (options.history_entries != 0) return options.history_entries;
-  return std::max<std::int64_t>(kFewestNotes, num_blocks / kBlocksPerNote);
+  return num_blocks <= kMostBirths ? kNotesOfFew : num_blocks / kBlocksPerNote;
 }
 
 constexpr std::array<std::string_view, kNumPrefixStops> kStopNames = {

@@ -116,7 +116,7 @@ struct PrefixMatch {
   /// Stop evicted, of an eviction and what went with it: the sequence that took the blocks. Only
   /// one of the query's own salt is named, never another tenant's. kNoSequence otherwise: other
   /// causes, a PrefixPool, and evictions that are of which no note is left (history_entries; by
-  /// default one growth for each 256 blocks, and at least 16).
+  /// default one growth for each 256 blocks, 16 in small pools).
   SequenceId removal_by = kNoSequence;
   /// Stop evicted, with an eviction whose note is still there: BlockManager::clock_time then, also
   /// of other tenants' evictions; else 0.
