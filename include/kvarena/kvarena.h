@@ -59,7 +59,7 @@
 
 /// The number of this header's interface. It rises by one in each change that adds to the header: a
 /// program asks kvarena_abi() whether the library has what its header has.
-#define KVARENA_ABI 3
+#define KVARENA_ABI 4
 
 /// CUDA's legacy default stream (cudaStreamLegacy), as an integer: `(void*)KVARENA_STREAM_LEGACY`.
 #define KVARENA_STREAM_LEGACY 0x1
@@ -968,18 +968,22 @@ KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_s
 
 /// The longest cached prefix of some tokens.
 typedef struct kvarena_prefix {
-  uint64_t struct_size;       ///< sizeof(kvarena_prefix)
-  int64_t tokens;             ///< covered
-  int64_t blocks;             ///< covered to their ends
-  uint64_t removal_serial;    ///< stop evicted: the removal, as kvarena_prefix_stats counts them
-  int32_t pending_block;      ///< stop not yet published: the block that is waited for; else -1
-  int32_t stop;               ///< kvarena_prefix_stop
-  int32_t removal;            ///< stop evicted: kvarena_prefix_removal
-  int32_t reserved;           ///< 0
-  int64_t registered_tokens;  ///< covered in the group of layers that keeps all tokens; more than
-                              ///< `tokens` only with stop other group
-  int64_t part_tokens;        ///< of `tokens`, those of a part of one more block: with
-                              ///< prefix_share_parts, unless the pool lacks a block for its copy
+  uint64_t struct_size;         ///< sizeof(kvarena_prefix)
+  int64_t tokens;               ///< covered
+  int64_t blocks;               ///< covered to their ends
+  uint64_t removal_serial;      ///< stop evicted: the removal, as kvarena_prefix_stats counts them
+  int32_t pending_block;        ///< stop not yet published: the block that is waited for; else -1
+  int32_t stop;                 ///< kvarena_prefix_stop
+  int32_t removal;              ///< stop evicted: kvarena_prefix_removal
+  int32_t reserved;             ///< 0
+  int64_t registered_tokens;    ///< covered in the group of layers that keeps all tokens; more than
+                                ///< `tokens` only with stop other group
+  int64_t part_tokens;          ///< of `tokens`, those of a part of one more block: with
+                                ///< prefix_share_parts, unless the pool lacks a block for its copy
+  kvarena_sequence removal_by;  ///< stop evicted: the sequence that took the block, if it has the
+                                ///< salt of the query and that is still known; else 0
+  int64_t
+      removal_time;  ///< stop evicted: the time of kvarena_prefix_advance_clock then; 0: unknown
 } kvarena_prefix;
 
 /// Figures of a prefix cache. Counters count since create.
@@ -1505,8 +1509,8 @@ typedef struct kvarena_explanation {
                                            ///< release all that they hold; -1: unknown
   int64_t num_salts;                       ///< used entries of `evictable_salts`
   kvarena_salt_share evictable_salts[KVARENA_MAX_SALTS];  ///< what eviction would give, and from
-                                                          ///< whom: salts with an account, most
-                                                          ///< blocks first
+                                                          ///< whom, most blocks first; with
+                                                          ///< accounts the salts that have one
   int64_t evictable_of_others;  ///< evictable blocks of all others; 0 of a pool
 } kvarena_explanation;
 

@@ -63,7 +63,7 @@ class Explanation(NamedTuple):
     ]  #: blocks that come back when largest[0] .. largest[i] end; -1: unknown
     evictable_salts: tuple[
         SaltShare, ...
-    ]  #: what eviction would give, and from whom: salts with an account, most blocks first
+    ]  #: what eviction would give, and from whom: most blocks first; with accounts the salts that have one
     evictable_of_others: int  #: evictable blocks of all others; 0 of a pool
 
 
@@ -139,6 +139,8 @@ class Prefix(NamedTuple):
     pending_block: int  #: stop "not_yet_published": the block that is waited for; else -1
     registered_tokens: int  #: covered in the group of layers that keeps all tokens
     part_tokens: int  #: of `tokens`, those of a part of one more block, with CacheOptions.prefix_share_parts
+    removal_by: int  #: stop "evicted": the sequence that took the block, if it has the query's salt and that is still known; else 0
+    removal_time: int  #: stop "evicted": the time of Cache.advance_clock then; 0: unknown
 
 
 class PrefixStats(NamedTuple):

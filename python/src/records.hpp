@@ -153,6 +153,8 @@ void each_member(kvarena_prefix& s, Visit&& visit) {
   visit("pending_block", s.pending_block);
   visit("registered_tokens", s.registered_tokens);
   visit("part_tokens", s.part_tokens);
+  visit("removal_by", s.removal_by);
+  visit("removal_time", s.removal_time);
 }
 
 template <class Visit>

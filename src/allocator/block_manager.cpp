@@ -53,16 +53,6 @@ Status check_groups(const BlockManagerOptions& options) noexcept {
                       KvLayout::kMaxBlocks / PagePool::ids_per_page(options.groups));
 }
 
-/// Pages have one order, the present one.
-Status check_eviction(const BlockManagerOptions& options) noexcept {
-  const auto policy = static_cast<std::int64_t>(options.eviction);
-  if (Status s = check_option(Option::eviction, policy, 0, kEvictionPolicies.size() - 1); !s) {
-    return s;
-  }
-  if (options.groups.empty() || options.eviction == EvictionPolicy::tail_first) return {};
-  return unsupported_option(Option::eviction, static_cast<std::uint64_t>(policy));
-}
-
 }  // namespace
 
 std::int64_t BlockManager::host_bytes(const BlockManagerOptions& options) noexcept {
@@ -70,10 +60,10 @@ std::int64_t BlockManager::host_bytes(const BlockManagerOptions& options) noexce
   const bool has_pages = !options.groups.empty();
   const std::int64_t num_blocks =
       has_pages ? options.num_blocks * PagePool::ids_per_page(options.groups) : options.num_blocks;
-  const std::int64_t pages =
-      has_pages ? PagePool::bytes(options.num_blocks, options.groups.size(), options.max_holders)
-                : 0;
-  const bool has_order = options.eviction != EvictionPolicy::tail_first;
+  const std::int64_t pages = has_pages ? PagePool::bytes(options.num_blocks, options.groups.size(),
+                                                         options.max_holders, options.eviction)
+                                       : 0;
+  const bool has_order = !has_pages && options.eviction != EvictionPolicy::tail_first;
   const std::int64_t order = has_order ? EvictionOrder::bytes(options.eviction, num_blocks) : 0;
   return num_blocks * kBlockBytes + pages + order +
          options.max_holders * static_cast<std::int64_t>(sizeof(Holder) + sizeof(std::uint32_t)) +
@@ -107,7 +97,9 @@ Result<BlockManager> BlockManager::create(const BlockManagerOptions& given) {
     return s;
   }
   options.max_fence_entries = fence_entries(options);
-  if (Status s = check_eviction(options); !s) return s;
+  if (Status s = check_enum(Option::eviction, options.eviction, kEvictionPolicies.back()); !s) {
+    return s;
+  }
   try {
     return BlockManager(std::make_unique<Impl>(options));
   } catch (const std::bad_alloc&) {

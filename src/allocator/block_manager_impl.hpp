@@ -18,16 +18,17 @@ namespace kvarena {
 
 struct BlockManager::Impl {
   explicit Impl(const BlockManagerOptions& options)
-      : pool(options.groups.empty()
-                 ? BlockPool(options.num_blocks, options.eviction)
-                 : BlockPool(options.num_blocks, options.groups, options.max_holders)),
+      : pool(options.groups.empty() ? BlockPool(options.num_blocks, options.eviction)
+                                    : BlockPool(options.num_blocks, options.groups,
+                                                options.max_holders, options.eviction)),
         holders(options.max_holders),
         fences(options.max_open_tickets, options.max_fence_entries, take_id_space(IdKind::ticket)),
         watermark(options.watermark_blocks),
         page_bytes(options.page_bytes),
         log(options.log),
         name(options.name),
-        evicted_ids(pool.pages() == nullptr ? 0 : static_cast<std::size_t>(pool.num_blocks())) {}
+        evicted_ids(pool.pages() == nullptr ? 0 : static_cast<std::size_t>(pool.num_blocks())),
+        evicting_demands(evicted_ids.size()) {}
 
   /// What allocations can use: blocks, or pages in a pool with groups.
   std::int64_t available() const noexcept {
@@ -101,6 +102,11 @@ struct BlockManager::Impl {
                           std::int64_t budget) noexcept;
   void take_leftover(const HolderDemand& demand, std::span<BlockId> ids,
                      Generation* generations) noexcept;
+  /// The demand whose turn it is has evicted a block.
+  void note_evicted(BlockId id) noexcept {
+    evicting_demands[num_evicted] = demand_in_turn;
+    evicted_ids[num_evicted++] = id;
+  }
   Result<std::int64_t> allocate_in_groups(std::span<const HolderDemand> demands,
                                           std::span<BlockId> ids, std::span<Generation> generations,
                                           Urgency urgency);
@@ -179,8 +185,10 @@ struct BlockManager::Impl {
   std::uint64_t claim_serial = 1;    // see BlockManager::claim_serial
   std::uint64_t calls = 0;           // stamps the holders of allocate_each
   std::int64_t refused_demand = -1;  // with groups: of the last allocate_each
+  std::uint32_t demand_in_turn = 0;  // with groups: of the present allocate_each
   LazyArray<BlockId> evicted_ids;    // with groups: by the last allocation. Else the pool has them
-  std::size_t num_evicted = 0;       // by the last allocation
+  LazyArray<std::uint32_t> evicting_demands;  // with groups: by which demand each of these
+  std::size_t num_evicted = 0;                // by the last allocation
 };
 
 }  // namespace kvarena

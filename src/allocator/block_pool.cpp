@@ -20,10 +20,10 @@ BlockPool::BlockPool(std::int64_t num_blocks, EvictionPolicy policy)
 
 /// The free stack stays empty: all pages are free, so all blocks are absent.
 BlockPool::BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups,
-                     std::int64_t max_holders)
+                     std::int64_t max_holders, EvictionPolicy policy)
     : records_(static_cast<std::size_t>(num_pages * PagePool::ids_per_page(groups))),
       side_(records_.size(), kNoFence),
-      pages_(std::make_unique<PagePool>(num_pages, groups, max_holders, counts_)) {}
+      pages_(std::make_unique<PagePool>(num_pages, groups, max_holders, policy, counts_)) {}
 
 /// A free block keeps its generation, which rose when it became free. An evicted one gets the next.
 std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t count) noexcept {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kvarena {
@@ -63,7 +64,8 @@ class BlockPool {
 
   BlockPool(std::int64_t num_blocks, EvictionPolicy policy);
   /// Makes a pool of pages for these groups, of which there is at least one.
-  BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups, std::int64_t max_holders);
+  BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups, std::int64_t max_holders,
+            EvictionPolicy policy);
   // The pages know the place of the counts.
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
@@ -72,9 +74,21 @@ class BlockPool {
   PagePool* pages() noexcept { return pages_.get(); }
   const PagePool* pages() const noexcept { return pages_.get(); }
 
-  /// The order of evictable blocks, or nullptr when it is in the links or the pages.
-  EvictionOrder* order() noexcept { return order_.get(); }
-  const EvictionOrder* order() const noexcept { return order_.get(); }
+  /// The order of evictable blocks, with groups of idle pages; nullptr when it is in the links or
+  /// the pages.
+  EvictionOrder* order() noexcept { return pages_ == nullptr ? order_.get() : pages_->order(); }
+  const EvictionOrder* order() const noexcept {
+    return pages_ == nullptr ? order_.get() : std::as_const(*pages_).order();
+  }
+  /// What the order calls a block: its id, with groups its page.
+  BlockId key_of(BlockId id) const noexcept {
+    return pages_ == nullptr ? id : BlockId(pages_->place_of(id).page);
+  }
+  /// Whether the order has a block, with groups its page.
+  bool is_in_order(BlockId id) const noexcept {
+    if (pages_ == nullptr) return state(id) == BlockState::evictable;
+    return pages_->page(pages_->place_of(id).page).queue == PageQueue::idle;
+  }
 
   std::int64_t num_blocks() const noexcept { return static_cast<std::int64_t>(records_.size()); }
   const StateCounts& counts() const noexcept { return counts_; }

@@ -39,7 +39,8 @@ Status BlockManager::advance_clock(std::int64_t now) {
 
 RetentionHint BlockManager::retention(BlockId id) const noexcept {
   const PriorityOrder* retentions = retentions_of(impl_->pool.order());
-  return retentions == nullptr ? RetentionHint{} : retentions->retention(id);
+  if (retentions == nullptr) return {};
+  return retentions->retention(impl_->pool.key_of(id));
 }
 
 std::int64_t BlockManager::clock_time() const noexcept {
@@ -70,10 +71,11 @@ Status BlockManager::Impl::set_retention(BlockId id, Generation generation,
   if (pool.content(id) != BlockContent::published) {
     return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
   }
-  const bool is_evictable = pool.state(id) == BlockState::evictable;
-  if (is_evictable) order->hold(id);
-  retentions->set_retention(id, retention);
-  if (is_evictable) order->insert(id);
+  const BlockId key = pool.key_of(id);
+  const bool is_in_order = pool.is_in_order(id);
+  if (is_in_order) order->hold(key);
+  retentions->set_retention(key, retention);
+  if (is_in_order) order->insert(key);
   return {};
 }
 

@@ -217,7 +217,7 @@ std::int64_t BlockManager::Impl::take_pages(const HolderDemand& demand, BlockId*
     for (PagePool::Slots slots = turned.evicted; slots != 0; slots &= slots - 1) {
       const BlockId id = pages.id_of(turned.page, turned.evicted_group, std::countr_zero(slots));
       pool.evict(id);
-      evicted_ids[num_evicted++] = id;
+      note_evicted(id);
     }
     if (holder.reserved > 0) {
       consume_reservation(holder, 1);
@@ -243,7 +243,7 @@ void BlockManager::Impl::take_leftover(const HolderDemand& demand, std::span<Blo
     ids[i] = pages.id_of(found.page, demand.group, found.slot);
     if (evicts) {
       pool.evict(ids[i]);
-      evicted_ids[num_evicted++] = ids[i];
+      note_evicted(ids[i]);
     }
     generations[i] = pool.hand_out(ids[i]);
   }
@@ -273,6 +273,7 @@ Result<std::int64_t> BlockManager::Impl::allocate_in_groups(std::span<const Hold
       }
     }
     const std::int64_t budget = fits ? kUnlimited : usable(Urgency::growth);
+    demand_in_turn = static_cast<std::uint32_t>(&demand - demands.data());
     const auto taken = static_cast<std::size_t>(
         take_pages(demand, ids.data() + first, generations.data() + first, budget));
     const std::span<BlockId> rest = ids.subspan(first + taken, demand.count - taken);
@@ -284,6 +285,7 @@ Result<std::int64_t> BlockManager::Impl::allocate_in_groups(std::span<const Hold
   for (std::size_t i = 0; any_short && i < demands.size(); ++i) {
     const std::span<BlockId> its = ids.subspan(first, demands[i].count);
     const auto taken = static_cast<std::size_t>(std::ranges::find(its, kNoBlock) - its.begin());
+    demand_in_turn = static_cast<std::uint32_t>(i);
     take_leftover(demands[i], its.subspan(taken), generations.data() + first + taken);
     first += demands[i].count;
   }

@@ -34,6 +34,7 @@ Status BlockManager::Impl::retain_in_groups(Holder& holder, std::span<const Bloc
                   static_cast<std::uint64_t>(pages.place_of(ids[0]).group));
   }
   ++claim_serial;
+  std::int32_t used = -1;  // the page that was counted last
   for (const BlockId id : ids) {
     const BlockPlace place = pages.place_of(id);
     holder.bytes += pages.block_bytes(place.group);
@@ -49,6 +50,10 @@ Status BlockManager::Impl::retain_in_groups(Holder& holder, std::span<const Bloc
         [[fallthrough]];
       default: ++pool.record(id).word; break;
     }
+    if (pages.order() == nullptr || place.page == used) continue;
+    if (pool.content(id) != BlockContent::published) continue;
+    used = place.page;
+    pages.order()->use(BlockId(used));
   }
   consume_reservation(holder, revived);
   holder.references += static_cast<std::int64_t>(ids.size());
@@ -98,6 +103,7 @@ Status BlockManager::Impl::release_in_groups(HolderId holder_id, std::span<const
     while (lowered-- > 0) undo_lower(ids[lowered]);
     return report_violation(status, "BlockManager::release", name.c_str());
   }
+  if (EvictionOrder* order = pool.order(); order != nullptr) order->begin_run(holder_id.value);
   end_released(holder, ids);
   holder.references -= count;
   references -= count;

@@ -14,4 +14,8 @@ std::int64_t OwnPages::count(const BlockManager& manager, HolderId holder,
   return manager.impl_->pool.pages()->num_own_pages(HolderTable::slot_of(holder), group);
 }
 
+std::size_t OwnPages::demand_of_evicted(const BlockManager& manager, std::size_t i) noexcept {
+  return manager.impl_->evicting_demands[i];
+}
+
 }  // namespace kvarena

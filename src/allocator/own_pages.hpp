@@ -19,6 +19,8 @@ struct OwnPages {
   /// them. Pages of one block are not counted: each of the holder's blocks is one.
   static std::int64_t count(const BlockManager& manager, HolderId holder,
                             std::int32_t group) noexcept;
+  /// The index of the demand of the last allocation that took BlockManager::evicted()[i].
+  static std::size_t demand_of_evicted(const BlockManager& manager, std::size_t i) noexcept;
 };
 
 }  // namespace kvarena

@@ -52,23 +52,11 @@ std::int64_t PagePool::ids_per_page(std::span<const BlockGroup> groups) noexcept
   return ids;
 }
 
-std::int64_t PagePool::bytes(std::int64_t num_pages, std::size_t num_groups,
-                             std::int64_t max_holders) noexcept {
-  const auto groups = static_cast<std::int64_t>(num_groups);
-  const auto of_group = static_cast<std::int64_t>(sizeof(BlockGroup) + sizeof(Books) +
-                                                  kMaxBlocksPerPage * sizeof(Slot));
-  const auto of_page = static_cast<std::int64_t>(sizeof(Page) + sizeof(std::uint32_t));
-  const auto of_holder =
-      static_cast<std::int64_t>(sizeof(HolderId) + sizeof(std::uint8_t)) +
-      groups * static_cast<std::int64_t>(sizeof(std::uint32_t) + sizeof(std::int32_t));
-  return groups * of_group + num_pages * of_page + max_holders * of_holder;
-}
-
 /// The reciprocal divides exactly: ids have kIdBits bits, and it is rounded up in the last of
 /// shift_ = kIdBits + ceil(log2(ids a page)) bits. The free pages are in reverse, so that pages 0,
 /// 1, 2, ... are turned first.
 PagePool::PagePool(std::int64_t num_pages, std::span<const BlockGroup> groups,
-                   std::int64_t max_holders, StateCounts& totals)
+                   std::int64_t max_holders, EvictionPolicy policy, StateCounts& totals)
     : groups_(groups.begin(), groups.end()),
       books_(groups.size()),
       pages_(index(num_pages)),
@@ -77,6 +65,9 @@ PagePool::PagePool(std::int64_t num_pages, std::span<const BlockGroup> groups,
       own_pages_(index(max_holders) * groups.size()),
       owners_(index(max_holders), kNoHolder),
       keeps_(index(max_holders)),
+      order_(policy == EvictionPolicy::tail_first
+                 ? nullptr
+                 : std::make_unique<EvictionOrder>(policy, num_pages)),
       num_free_(num_pages),
       totals_(&totals) {
   slots_.reserve(index(ids_per_page(groups)));
@@ -130,14 +121,16 @@ void PagePool::move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept 
 
 void PagePool::move_to_queue(std::uint32_t page, Queue queue) noexcept {
   Page& p = pages_[page];
-  if (p.queue == Queue::cached || p.queue == Queue::idle) {
-    unlink<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
-    if (p.queue == Queue::idle) count_idle(p, -1);
+  if (is_in_list(p.queue)) unlink<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
+  if (p.queue == Queue::idle) {
+    count_idle(p, -1);
+    if (order_ != nullptr) order_->hold(key_of(page));
   }
   p.queue = queue;
-  if (queue != Queue::cached && queue != Queue::idle) return;
-  push_back<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
-  if (queue == Queue::idle) count_idle(p, 1);
+  if (is_in_list(queue)) push_back<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
+  if (queue != Queue::idle) return;
+  count_idle(p, 1);
+  if (order_ != nullptr) order_->insert(key_of(page));
 }
 
 /// A page became idle (1), or is not any more (-1).
@@ -153,6 +146,7 @@ void PagePool::leave_group(std::uint32_t page) noexcept {
   Page& p = pages_[page];
   if (p.bucket != 0) move_to_bucket(page, 0);
   if (p.queue != Queue::none) move_to_queue(page, Queue::none);
+  if (order_ != nullptr) order_->forget(key_of(page));
   disown(page);
   change(p, -p.num_free, -p.num_evictable);
   p.free = 0;
@@ -208,7 +202,7 @@ PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
   if (num_free_ > 0) {
     turned.page = free_[index(--num_free_)];
   } else {
-    turned.page = idle_.head;
+    turned.page = first_idle();
     turned.evicted_group = pages_[turned.page].group;
     turned.evicted = pages_[turned.page].evictable;
     leave_group(turned.page);

@@ -8,6 +8,7 @@
 /// callers; the manager does. Words, generations and references of blocks are in BlockPool. 64
 /// bytes a page. All calls are O(1), unless they say otherwise.
 
+#include "allocator/eviction_order.hpp"
 #include "allocator/page.hpp"
 #include "kvarena/allocator/page_pool.hpp"
 #include "kvarena/base/ids.hpp"
@@ -15,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -39,10 +41,10 @@ class PagePool {
 
   /// Makes the tables. `totals` gets the sums of free, evictable and offline blocks of all groups.
   PagePool(std::int64_t num_pages, std::span<const BlockGroup> groups, std::int64_t max_holders,
-           StateCounts& totals);
+           EvictionPolicy policy, StateCounts& totals);
   /// Returns the bytes of such tables.
   static std::int64_t bytes(std::int64_t num_pages, std::size_t num_groups,
-                            std::int64_t max_holders) noexcept;
+                            std::int64_t max_holders, EvictionPolicy policy) noexcept;
   /// The sum of blocks_per_page: the ids of a page.
   static std::int64_t ids_per_page(std::span<const BlockGroup> groups) noexcept;
 
@@ -134,6 +136,14 @@ class PagePool {
   }
   /// Takes the lowest free slot of the fullest page. Requires one.
   Found take_fullest(std::int32_t group) noexcept;
+  /// The order of the idle pages, whose numbers stand for block ids; null with tail_first: then
+  /// they are in a list. It remembers a page from the time at which it is carved.
+  EvictionOrder* order() noexcept { return order_.get(); }
+  const EvictionOrder* order() const noexcept { return order_.get(); }
+  /// What the order calls a page.
+  static BlockId key_of(std::uint32_t page) noexcept {
+    return BlockId(static_cast<std::int32_t>(page));
+  }
   /// From now on nobody takes single slots of the holder's pages. O(its pages) at first.
   void keep_pages(std::size_t holder_slot) noexcept;
   bool keeps_pages(std::size_t holder_slot) const noexcept { return keeps_[holder_slot] != 0; }
@@ -220,6 +230,12 @@ class PagePool {
   void change(Page& page, std::int32_t free, std::int32_t evictable) noexcept;
   void move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept;
   void move_to_queue(std::uint32_t page, Queue queue) noexcept;
+  bool is_in_list(Queue queue) const noexcept {
+    return queue == Queue::cached || (queue == Queue::idle && order_ == nullptr);
+  }
+  std::uint32_t first_idle() noexcept {
+    return order_ == nullptr ? idle_.head : static_cast<std::uint32_t>(order_->next().value);
+  }
   void count_idle(const Page& page, std::int64_t sign) noexcept;
   void set_kept(Page& page, bool kept) noexcept;
   void relist(std::size_t holder_slot, bool kept) noexcept;
@@ -246,7 +262,8 @@ class PagePool {
   std::vector<std::int32_t> own_pages_;  // [max_holders, num_groups]
   std::vector<HolderId> owners_;         // [max_holders]: who has the tails
   std::vector<std::uint8_t> keeps_;      // [max_holders]: whether it keeps its pages
-  List idle_;                            // the page that has been idle for longest is first
+  List idle_;  // the page that has been idle for longest is first; empty with an order
+  std::unique_ptr<EvictionOrder> order_;
   std::int64_t num_free_ = 0;
   std::int64_t num_idle_ = 0;
   std::int64_t num_offline_ = 0;

@@ -6,6 +6,20 @@
 
 namespace kvarena {
 
+std::int64_t PagePool::bytes(std::int64_t num_pages, std::size_t num_groups,
+                             std::int64_t max_holders, EvictionPolicy policy) noexcept {
+  const auto groups = static_cast<std::int64_t>(num_groups);
+  const auto of_group = static_cast<std::int64_t>(sizeof(BlockGroup) + sizeof(Books) +
+                                                  kMaxBlocksPerPage * sizeof(Slot));
+  const auto of_page = static_cast<std::int64_t>(sizeof(Page) + sizeof(std::uint32_t));
+  const auto of_holder =
+      static_cast<std::int64_t>(sizeof(HolderId) + sizeof(std::uint8_t)) +
+      groups * static_cast<std::int64_t>(sizeof(std::uint32_t) + sizeof(std::int32_t));
+  const std::int64_t order =
+      policy == EvictionPolicy::tail_first ? 0 : EvictionOrder::bytes(policy, num_pages);
+  return groups * of_group + num_pages * of_page + max_holders * of_holder + order;
+}
+
 PageStats PagePool::stats() const noexcept {
   return {.num_pages = num_pages(),
           .free = num_free_,
@@ -63,7 +77,8 @@ bool PagePool::is_linked(std::uint32_t page) const noexcept {
   const Page& p = pages_[page];
   if (p.group == -1 || p.queue == Queue::offline) return true;
   const Books& books = books_[index(p.group)];
-  const bool is_queued = p.queue == Queue::cached || p.queue == Queue::idle;
+  if (order_ != nullptr && p.queue == Queue::idle && !order_->agrees(key_of(page))) return false;
+  const bool is_queued = is_in_list(p.queue);
   const List& queue = p.queue == Queue::idle ? idle_ : books.cached;
   return (p.bucket == 0 ||
           is_between(page, books.by_free[p.bucket], &Page::fuller_previous, &Page::fuller_next)) &&
@@ -155,6 +170,7 @@ bool PagePool::lists_are_whole() const {
   std::vector<std::uint8_t> in_bucket(pages_.size());
   std::vector<std::uint8_t> is_free(pages_.size());
   if (!count_listings(in_queue, in_bucket)) return false;
+  if (order_ != nullptr && (order_->size() != num_idle_ || !order_->is_whole())) return false;
   for (std::int64_t i = 0; i < num_free_; ++i) {
     const std::uint32_t page = free_[index(i)];
     if (page >= pages_.size() || pages_[page].group != -1 || is_free[page]++ != 0) return false;
@@ -162,8 +178,12 @@ bool PagePool::lists_are_whole() const {
   std::int64_t num_idle = 0;
   for (std::size_t i = 0; i < pages_.size(); ++i) {
     const Page& page = pages_[i];
-    const bool is_queued = page.queue == Queue::cached || page.queue == Queue::idle;
-    num_idle += page.queue == Queue::idle ? 1 : 0;
+    const bool is_queued = is_in_list(page.queue);
+    const bool is_idle = page.queue == Queue::idle;
+    num_idle += is_idle ? 1 : 0;
+    if (order_ != nullptr && is_idle && !order_->agrees(key_of(static_cast<std::uint32_t>(i)))) {
+      return false;
+    }
     if (!is_settled(page) || in_queue[i] != (is_queued ? 1 : 0)) return false;
     if (in_bucket[i] != (page.bucket != 0 ? 1 : 0)) return false;
     if ((is_free[i] != 0) != (page.group == -1)) return false;

@@ -139,6 +139,16 @@ Status BlockTables::Impl::check_pages(std::span<const Growth> its, Urgency urgen
                         Option::max_table_pages));
 }
 
+/// Says which growths have taken evictable blocks: free blocks are handed out before them.
+void BlockTables::Impl::name_takers(std::span<const Growth> its, std::int64_t evicted) noexcept {
+  std::int64_t free = num_new_blocks - evicted;
+  for (std::size_t g = 0; g < its.size(); ++g) {
+    const std::int64_t count = holder_demands[g].count;
+    if (count > free) prefix->add_taker(its[g].id, count - free);
+    free = std::max<std::int64_t>(0, free - count);
+  }
+}
+
 /// Takes the blocks of all growths, or none.
 Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
   if (its.empty()) return {};
@@ -160,6 +170,7 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
       std::span(new_generations.data(), size), urgency);
   if (evicted) {
     if (prefix != nullptr && *evicted != 0) {
+      name_takers(its, *evicted);
       prefix->evicted(std::span(new_ids.data(), size).last(static_cast<std::size_t>(*evicted)));
     }
     return {};

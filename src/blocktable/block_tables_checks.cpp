@@ -106,17 +106,18 @@ void BlockTables::Impl::count_returning(Explanation& e) const noexcept {
   }
 }
 
-Explanation BlockTables::explain(std::int64_t requested, Urgency urgency) const noexcept {
+Explanation BlockTables::explain(std::int64_t requested, Urgency urgency,
+                                 bool scans) const noexcept {
   Explanation e = impl_->manager->explain(requested, urgency);
   impl_->count_returning(e);
-  impl_->count_salts(e);
+  impl_->count_salts(e, scans);
   return e;
 }
 
 Explanation BlockTables::explain(const Status& refused) const noexcept {
   Explanation e = impl_->manager->explain(refused);
   impl_->count_returning(e);
-  impl_->count_salts(e);
+  impl_->count_salts(e, true);
   return e;
 }
 

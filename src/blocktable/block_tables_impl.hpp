@@ -113,6 +113,7 @@ struct BlockTables::Impl {
   bool blocks_suffice(std::span<const Growth> its, Urgency urgency) const;
   Status check_pages(std::span<const Growth> its, Urgency urgency);
   Status take_blocks(std::span<Growth> its, Urgency urgency);
+  void name_takers(std::span<const Growth> its, std::int64_t evicted) noexcept;
   void apply_growths(std::span<const Growth> its);
   void give_up_tail(const Growth& growth, BlockId copy);
   std::int64_t fill_blocks(Sequence& sequence, std::int64_t count, std::int64_t* slot) noexcept;
@@ -152,7 +153,7 @@ struct BlockTables::Impl {
   Status take_prefix(Sequence& sequence, std::span<const std::int32_t> its_tokens,
                      const PrefixMatch& found);
   bool yield_floors(std::span<const Growth> its, Urgency urgency, bool lets_go) const noexcept;
-  void count_salts(Explanation& explanation) const noexcept;
+  void count_salts(Explanation& explanation, bool scans) noexcept;
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   // tell_tokens.hpp, tell_tokens.cpp
   /// The next token of a sequence, which fills a block.

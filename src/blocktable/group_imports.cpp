@@ -67,7 +67,7 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
   static_cast<void>(t.manager->allocate_each(  // the pages can be had
       std::span(wanted.data(), size()), std::span(t.new_ids.data(), count),
       std::span(t.new_generations.data(), count), urgency));
-  note_evictions();
+  note_evictions(s.id);
   std::size_t next = 0;
   for (std::size_t g = 0; g < size(); ++g) {
     if (wanted[g].count == 0) continue;

@@ -1,6 +1,7 @@
 // The prefix cache with groups of layers: a sequence begins with a prefix only where every group
 // has what it needs there.
 
+#include "allocator/own_pages.hpp"
 #include "blocktable/group_tables.hpp"
 #include "blocktable/state_tables.hpp"
 
@@ -136,12 +137,24 @@ void BlockTables::Impl::Groups::ask_for_states(Sequence& s, std::int64_t prompt,
   note_release(s.id);
 }
 
+/// The sequence that took block number `i` of those that the last allocation evicted.
+SequenceId BlockTables::Impl::Groups::taker_of(std::size_t i) const noexcept {
+  const std::size_t demand = OwnPages::demand_of_evicted(*t.manager, i);
+  return growths[static_cast<std::size_t>(growth_of_demand[demand])].id;
+}
+
 /// What the last allocation evicted is not found any more. The manager's list ends with the next
 /// allocation.
-void BlockTables::Impl::Groups::note_evictions() noexcept {
+void BlockTables::Impl::Groups::note_evictions(SequenceId by) noexcept {
   if (t.prefix == nullptr) return;
   const std::span<const BlockId> ids = t.manager->evicted();
   std::ranges::copy(ids, evicted_ids.begin());
+  for (std::size_t i = 0; i < ids.size();) {
+    const std::size_t first = i;
+    const SequenceId taker = by != kNoSequence ? by : taker_of(i);
+    while (i < ids.size() && (by != kNoSequence || taker_of(i) == taker)) ++i;
+    t.prefix->add_taker(taker, static_cast<std::int64_t>(i - first));
+  }
   t.prefix->evicted(std::span(evicted_ids.data(), ids.size()));
 }
 

@@ -120,7 +120,9 @@ struct BlockTables::Impl::Groups {
   void attach_companions(Sequence& s, std::int32_t before) noexcept;
   void attach_state(const Sequence& s, std::int64_t length) noexcept;
   void ask_for_states(Sequence& s, std::int64_t prompt, const PrefixMatch& found) noexcept;
-  void note_evictions() noexcept;
+  /// The sequence `by` has taken all; kNoSequence: each growth of take_blocks its own.
+  void note_evictions(SequenceId by = kNoSequence) noexcept;
+  SequenceId taker_of(std::size_t i) const noexcept;
   /// The table whose blocks the prefix cache registers.
   Table& registered_table(SequenceId id) noexcept { return tables_of(id)[registered]; }
   const Table& registered_table(SequenceId id) const noexcept { return tables_of(id)[registered]; }

@@ -18,12 +18,20 @@ namespace {
 constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBlocksPerEntry = 16;
 constexpr std::int64_t kFewestEntries = 64;
+constexpr std::int64_t kBlocksPerNote = 256;
+constexpr std::int64_t kNotesOfFew = 16;  // of pools with few blocks
 constexpr std::int64_t kMostBirths = 1024;
 constexpr int kBirthShift = 4;
 
 std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
   if (options.history_entries != 0) return options.history_entries;
   return std::max(kFewestEntries, num_blocks / kBlocksPerEntry);
+}
+
+/// A note is of a whole growth, so fewer are needed.
+std::int64_t eviction_notes(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
+  if (options.history_entries != 0) return options.history_entries;
+  return num_blocks <= kMostBirths ? kNotesOfFew : num_blocks / kBlocksPerNote;
 }
 
 constexpr std::array<std::string_view, kNumPrefixStops> kStopNames = {
@@ -40,6 +48,33 @@ std::int64_t num_births(std::int64_t num_blocks) noexcept {
   return ((num_blocks - 1) >> birth_shift(num_blocks)) + 1;
 }
 
+/// Tokens of a registered block.
+std::int64_t block_size_of(const BlockTablesOptions& options) noexcept {
+  if (options.groups.empty()) return options.block_size_tokens;
+  return options.groups[PrefixCache::registered_group(options.groups)].block_size_tokens;
+}
+
+/// The registered blocks that the pool has room for. With groups a block of tokens takes a block of
+/// each group whose tables grow, and its part of a state for each checkpoint.
+std::int64_t room_of(const BlockManager& manager, const BlockTablesOptions& options) noexcept {
+  const std::span<const BlockGroup> pages = manager.groups();
+  if (options.groups.empty() || pages.size() != options.groups.size()) return manager.num_blocks();
+  double pages_of_a_block = 0;
+  for (std::size_t g = 0; g < pages.size(); ++g) {
+    const TableGroup& group = options.groups[g];
+    const auto per_page = static_cast<double>(pages[g].blocks_per_page);
+    if (group.kind != PagedKind::state) {
+      pages_of_a_block += 1 / per_page;
+    } else if (options.checkpoint_every_tokens > 0) {
+      const double states = static_cast<double>(block_size_of(options)) /
+                            static_cast<double>(options.checkpoint_every_tokens);
+      pages_of_a_block += group.num_parts * states / per_page;
+    }
+  }
+  const auto room = static_cast<double>(manager.num_pages()) / pages_of_a_block;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(room));
+}
+
 GhostIndexOptions ghost_options(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
   return {.num_blocks = num_blocks, .max_sampled_blocks = options.ghost_blocks};
 }
@@ -49,12 +84,6 @@ std::unique_ptr<GhostIndex> make_ghosts(const PrefixOptions& options, std::int64
   Result<GhostIndex> made = GhostIndex::create(ghost_options(options, num_blocks));
   if (!made) throw std::bad_alloc();  // prepare has checked the rest
   return std::make_unique<GhostIndex>(std::move(*made));
-}
-
-/// Tokens of a registered block.
-std::int64_t block_size_of(const BlockTablesOptions& options) noexcept {
-  if (options.groups.empty()) return options.block_size_tokens;
-  return options.groups[PrefixCache::registered_group(options.groups)].block_size_tokens;
 }
 
 std::unique_ptr<PrefixCompanions> make_companions(BlockManager& manager,
@@ -103,13 +132,7 @@ Status PrefixCache::check_groups(const PrefixOptions& options,
   if (options.duplicates == DuplicateRule::share) {
     return unsupported_option(Option::duplicates, static_cast<std::uint64_t>(options.duplicates));
   }
-  if (options.max_accounts != 0) {
-    return unsupported_option(Option::max_accounts,
-                              static_cast<std::uint64_t>(options.max_accounts));
-  }
-  if (options.share_parts) return unsupported_option(Option::share_parts, 1);
-  if (options.ghost_blocks == 0) return {};
-  return unsupported_option(Option::ghost_blocks, static_cast<std::uint64_t>(options.ghost_blocks));
+  return options.share_parts ? unsupported_option(Option::share_parts, 1) : Status{};
 }
 
 Status PrefixCache::prepare(BlockTablesOptions& its, const BlockManager& manager) noexcept {
@@ -138,7 +161,7 @@ Status PrefixCache::prepare(BlockTablesOptions& its, const BlockManager& manager
         !s) {
       return s;
     }
-    if (Status s = check_option(Option::num_blocks, manager.num_blocks(), 1,
+    if (Status s = check_option(Option::num_blocks, room_of(manager, its), 1,
                                 KvLayout::kMaxBlocks / (kGhostHalves.back() / 2));
         !s) {
       return s;
@@ -157,11 +180,12 @@ std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
   if (!prefix.is_on) return 0;
   const std::int64_t block_size = block_size_of(options);
   const std::int64_t of_sequence =
-      static_cast<std::int64_t>(sizeof(PrefixChain)) +
+      static_cast<std::int64_t>(sizeof(PrefixChain) + kTakers * sizeof(BlockTaker)) +
       block_size * static_cast<std::int64_t>(sizeof(std::int32_t)) +
       prefix.max_extra_keys * static_cast<std::int64_t>(sizeof(ExtraKey));
   return PrefixIndex::bytes(num_blocks, block_size, prefix.max_extra_keys) +
          2 * PrefixHistory::bytes(history_entries(prefix, num_blocks)) +
+         PrefixEvictions::bytes(eviction_notes(prefix, num_blocks)) +
          num_births(num_blocks) * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
          std::int64_t{BlockTables::kPageEntries} * static_cast<std::int64_t>(sizeof(Hash128)) +
          SaltAccounts::bytes(num_blocks, prefix.max_accounts) +
@@ -185,6 +209,8 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       fault_(prefix_fault()),
       index_(manager.num_blocks(), block_size_of(options), options.prefix_cache.max_extra_keys),
       removed_(history_entries(options.prefix_cache, manager.num_blocks())),
+      evictions_(eviction_notes(options.prefix_cache, manager.num_blocks())),
+      takers_(static_cast<std::size_t>(options.max_sequences * kTakers)),
       registered_(history_entries(options.prefix_cache, manager.num_blocks())),
       chains_(static_cast<std::size_t>(options.max_sequences)),
       run_(static_cast<std::size_t>(BlockTables::kPageEntries)),
@@ -194,7 +220,7 @@ PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& option
       born_(static_cast<std::size_t>(num_births(manager.num_blocks()))),
       accounts_(manager, options.prefix_cache.max_accounts),
       companions_(make_companions(manager, options.groups)),
-      ghosts_(make_ghosts(options.prefix_cache, manager.num_blocks())),
+      ghosts_(make_ghosts(options.prefix_cache, room_of(manager, options))),
       ghost_ids_(ghosts_ == nullptr ? 0 : static_cast<std::size_t>(manager.num_blocks())),
       events_(options.prefix_cache.events) {}
 
@@ -260,6 +286,9 @@ void PrefixCache::remove(BlockId id, PrefixRemoval removal) noexcept {
 /// Records and places in the table are fetched ahead, because they lie anywhere.
 void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
   constexpr std::size_t kAhead = 8;
+  std::size_t taker = 0;
+  std::int64_t left = num_takers_ == 0 ? std::ssize(ids) + 1 : takers_[0].count;
+  std::uint64_t before = stats_.removals;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i + 2 * kAhead < ids.size()) index_.prefetch_record(ids[i + 2 * kAhead]);
     if (i + kAhead < ids.size()) index_.prefetch_table(index_.block(ids[i + kAhead]).hash);
@@ -267,7 +296,18 @@ void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
     if (i + kAhead / 4 < ids.size()) index_.prefetch_second(index_.block(ids[i + kAhead / 4]).hash);
     if (companions_ != nullptr) companions_->evicted(ids[i]);
     if (index_.block(ids[i]).is_registered()) remove(ids[i], PrefixRemoval::evicted);
+    if (--left != 0) continue;
+    note_taker(takers_[taker], before);
+    before = stats_.removals;
+    left = ++taker < num_takers_ ? takers_[taker].count : std::ssize(ids) + 1;
   }
+  num_takers_ = 0;
+}
+
+void PrefixCache::note_taker(const BlockTaker& taker, std::uint64_t before) noexcept {
+  if (stats_.removals == before) return;
+  const std::uint64_t salt = chains_[SequenceTable::slot_of(taker.by)].salt;
+  evictions_.add({before + 1, stats_.removals + 1, taker.by, salt, manager_->clock_time()});
 }
 
 void PrefixCache::forget_salt(std::uint64_t salt) noexcept {

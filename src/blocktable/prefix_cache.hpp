@@ -19,6 +19,7 @@
 #include "blocktable/page_tree.hpp"
 #include "blocktable/prefix_chain.hpp"
 #include "blocktable/prefix_companions.hpp"
+#include "blocktable/prefix_evictions.hpp"
 #include "blocktable/prefix_faults.hpp"
 #include "blocktable/prefix_hash.hpp"
 #include "blocktable/prefix_history.hpp"
@@ -126,6 +127,12 @@ class PrefixCache {
   void end(const Owner& owner) noexcept;
   void forget(const Owner& owner) noexcept;
 
+  /// Counts the evictable blocks of each salt, with those that other groups keep for them, and
+  /// calls visit(salt, blocks). `firsts` and `counts` are scratch memory, [num_blocks]. O(blocks +
+  /// salts log salts), for explanations.
+  void count_evictable(
+      std::span<BlockId> firsts, std::span<Generation> counts,
+      const std::function<void(std::uint64_t, std::int64_t)>& visit) const noexcept;
   // prefix_cache.cpp
   void forget_salt(std::uint64_t salt) noexcept;
   void forget_all() noexcept;
@@ -133,6 +140,12 @@ class PrefixCache {
   void give_back() noexcept {
     forget_all();
     accounts_.release_all();
+  }
+  /// Says who has taken the next `count` blocks, at least 1, that `evicted` is about to be told.
+  /// Each sequence can be said kTakers times.
+  static constexpr std::int64_t kTakers = 2;
+  void add_taker(SequenceId by, std::int64_t count) noexcept {
+    takers_[num_takers_++] = {by, count};
   }
   /// An allocation has taken these blocks, which were evictable.
   void evicted(std::span<const BlockId> ids) noexcept;
@@ -262,6 +275,8 @@ class PrefixCache {
   /// Unregisters a block and everything behind it.
   void remove(BlockId id, PrefixRemoval removal) noexcept;
   void remove_one(BlockId id, PrefixRemoval removal) noexcept;
+  /// Notes who has caused the removals behind the first `before`.
+  void note_taker(const BlockTaker& taker, std::uint64_t before) noexcept;
   // prefix_telemetry.cpp
   void count_reuses(std::span<const BlockId> ids) noexcept;
   void count_removal(BlockId id, PrefixRemoval removal) noexcept;
@@ -282,6 +297,9 @@ class PrefixCache {
     Hash128 root;              // the same
     std::size_t next_key = 0;  // the first extra key behind these blocks
   };
+  BlockId registered_for(BlockId id) const noexcept;
+  std::size_t count_by_first(std::span<BlockId> firsts,
+                             std::span<Generation> counts) const noexcept;
   std::int64_t equal_beginning(const PrefixQuery& query, std::int64_t begin, BlockId id,
                                std::int64_t most) const noexcept;
   /// Looks for a block behind those found whose first tokens are the next of the query.
@@ -332,7 +350,10 @@ class PrefixCache {
   bool shares_parts_;
   PrefixFault fault_;  // tests plant one
   PrefixIndex index_;
-  PrefixHistory removed_;          // by hash; the fact is the serial of the removal and its cause
+  PrefixHistory removed_;         // by hash; the fact is the serial of the removal and its cause
+  PrefixEvictions evictions_;     // who took the blocks of which removals
+  LazyArray<BlockTaker> takers_;  // [slots, kTakers], of the next call of evicted
+  std::size_t num_takers_ = 0;
   PrefixHistory registered_;       // by chain; the fact is made of the hashes of salt and root
   LazyArray<PrefixChain> chains_;  // by slot of the sequence
   LazyArray<Hash128> run_;         // [kPageEntries], chains of the blocks that are being added

@@ -174,6 +174,10 @@ void PrefixCache::explain(const PrefixQuery& query, const Hash128& chain, const 
     match.stop = PrefixStop::evicted;
     match.removal = static_cast<PrefixRemoval>(note->fact & 0xFFU);
     match.removal_serial = note->fact >> 8U;
+    const PrefixEvictions::Note* taker = evictions_.find(match.removal_serial);
+    if (taker == nullptr) return;
+    match.removal_time = taker->time;
+    if (taker->salt == query.salt) match.removal_by = taker->by;
     return;
   }
   match.stop = PrefixStop::never_seen;

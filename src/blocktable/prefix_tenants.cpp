@@ -4,6 +4,7 @@
 #include "blocktable/prefix_cache.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvarena {
 
@@ -64,6 +65,60 @@ Status PrefixCache::check_tenant(BlockId node, std::int64_t number, BlockId agre
                           static_cast<std::int64_t>(salt), static_cast<std::int64_t>(salt));
   }
   return keys;
+}
+
+/// The registered block that a block belongs to, or kNoBlock.
+BlockId PrefixCache::registered_for(BlockId id) const noexcept {
+  if (index_.block(id).is_registered()) return is_alive(id) ? id : kNoBlock;
+  if (companions_ == nullptr || !companions_->has_block(id)) return kNoBlock;
+  return companions_->node_of(id, manager_->generation(id));
+}
+
+/// Counts the evictable blocks behind each first block of a prefix. Returns how many first blocks
+/// have some: they are the beginning of `firsts`, by salt. While it counts, firsts[b] is the first
+/// block of b's prefix, so that no way is gone twice.
+std::size_t PrefixCache::count_by_first(std::span<BlockId> firsts,
+                                        std::span<Generation> counts) const noexcept {
+  const auto at = [](BlockId id) { return static_cast<std::size_t>(id.value); };
+  const auto num_blocks = static_cast<std::int32_t>(index_.num_blocks());
+  std::ranges::fill(firsts, kNoBlock);
+  std::ranges::fill(counts, Generation(0));
+  for (BlockId id(0); id.value < num_blocks; ++id.value) {
+    if (manager_->state(id) != BlockState::evictable) continue;
+    const BlockId node = registered_for(id);
+    if (node == kNoBlock) continue;
+    BlockId first = node;
+    while (firsts[at(first)] == kNoBlock && !index_.is_first(first)) {
+      first = index_.parent_of(first).block();
+    }
+    if (firsts[at(first)] != kNoBlock) first = firsts[at(first)];
+    for (BlockId b = node; b != first && firsts[at(b)] == kNoBlock;
+         b = index_.parent_of(b).block()) {
+      firsts[at(b)] = first;
+    }
+    ++counts[at(first)].value;
+  }
+  std::size_t num = 0;
+  for (BlockId id(0); id.value < num_blocks; ++id.value) {
+    if (counts[at(id)].value != 0) firsts[num++] = id;
+  }
+  std::ranges::sort(firsts.first(num), {},
+                    [this](BlockId id) { return std::pair(index_.block(id).origin, id.value); });
+  return num;
+}
+
+void PrefixCache::count_evictable(
+    std::span<BlockId> firsts, std::span<Generation> counts,
+    const std::function<void(std::uint64_t, std::int64_t)>& visit) const noexcept {
+  const std::size_t num = count_by_first(firsts, counts);
+  for (std::size_t i = 0; i < num;) {
+    const std::uint64_t salt = index_.block(firsts[i]).origin;
+    std::int64_t blocks = 0;
+    for (; i < num && index_.block(firsts[i]).origin == salt; ++i) {
+      blocks += counts[static_cast<std::size_t>(firsts[i].value)].value;
+    }
+    visit(salt, blocks);
+  }
 }
 
 /// The number of blocks in use that are looked at is bounded; the next block of the salt looks at

@@ -2,6 +2,7 @@
 
 #include "base/range_checks.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -37,6 +38,10 @@ Status BlockTables::set_salt_limits(std::uint64_t salt, const SaltLimits& limits
                               std::max<std::int64_t>(1, limits.floor_blocks), SaltLimits::kNoCap);
       !s) {
     return s;
+  }
+  if (t.groups && limits.floor_blocks != 0) {
+    return unsupported_option(Option::floor_blocks,
+                              static_cast<std::uint64_t>(limits.floor_blocks));
   }
   return t.prefix->accounts().set_limits(salt, limits);
 }
@@ -76,10 +81,11 @@ bool BlockTables::Impl::yield_floors(std::span<const Growth> its, Urgency urgenc
   return prefix->accounts().yield(std::max<std::int64_t>(0, beyond_promises - left), lets_go);
 }
 
-/// The largest shares, most first, without a list of all.
-void BlockTables::Impl::count_salts(Explanation& e) const noexcept {
+/// The largest shares, most first, without a list of all. The scratch memory of append is free:
+/// what it holds ends with the call that wrote it.
+void BlockTables::Impl::count_salts(Explanation& e, bool scans) noexcept {
   e.evictable_of_others = e.stats.evictable;
-  if (prefix == nullptr || !prefix->accounts().is_on()) return;
+  if (prefix == nullptr) return;
   const auto insert = [&e](std::uint64_t salt, std::int64_t blocks) {
     SaltShare share{salt, blocks};
     for (std::size_t i = 0; i < e.num_salts; ++i) {
@@ -89,7 +95,12 @@ void BlockTables::Impl::count_salts(Explanation& e) const noexcept {
       e.evictable_salts[e.num_salts++] = share;
     }
   };
-  static_cast<void>(prefix->accounts().count_evictable(insert));
+  if (prefix->accounts().is_on()) {
+    static_cast<void>(prefix->accounts().count_evictable(insert));
+  } else if (scans) {
+    prefix->count_evictable(std::span(new_ids.data(), new_ids.size()),
+                            std::span(new_generations.data(), new_generations.size()), insert);
+  }
   for (std::size_t i = 0; i < e.num_salts; ++i) {
     e.evictable_of_others -= e.evictable_salts[i].blocks;
   }

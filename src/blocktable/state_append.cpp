@@ -106,7 +106,7 @@ void BlockTables::Impl::Groups::States::take_marks(Sequence& s, std::int64_t wan
                                 std::span(t.new_generations.data(), size), Urgency::admission)) {
     return;
   }
-  groups.note_evictions();
+  groups.note_evictions(s.id);
   const BlockId* id = t.new_ids.data();
   const Generation* generation = t.new_generations.data();
   for (const Of& of : list) {

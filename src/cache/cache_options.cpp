@@ -23,9 +23,6 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 /// The checks of BlockManager and of the prefix cache, for caches that are only planned.
 Status check_prefix(const KvCacheOptions& o) noexcept {
   if (Status s = check_enum(Option::eviction, o.eviction, kEvictionPolicies.back()); !s) return s;
-  if (!o.groups.empty() && o.eviction != EvictionPolicy::tail_first) {
-    return unsupported_option(Option::eviction, static_cast<std::uint64_t>(o.eviction));
-  }
   if (!o.prefix_cache.is_on) return {};
   if (Status s = check_each({
           {Option::max_extra_keys, o.prefix_cache.max_extra_keys, 0, PrefixOptions::kMostExtraKeys},

@@ -118,6 +118,12 @@ struct KvCache::Impl {
   void note_prefix(SequenceId sequence) noexcept;
   void note_sharing(SequenceId sequence) noexcept;
   void settle_tokens() noexcept;
+  struct TokenRange {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  Result<std::int64_t> retain_blocks(SequenceId sequence, TokenRange range, std::int64_t block_size,
+                                     std::int32_t part, const RetentionHint& hint);
   std::size_t slot_index() const noexcept { return ring->index_of(step); }
 
   Device* device;

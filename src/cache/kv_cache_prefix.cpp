@@ -1,5 +1,6 @@
 // The prefix cache of a KvCache: what an engine does with it beside the steps.
 
+#include "cache/group_plan.hpp"
 #include "cache/kv_cache_impl.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 
@@ -60,7 +61,21 @@ Status KvCache::forget(SequenceId sequence) { return impl_->tables->forget(seque
 Status KvCache::forget_salt(std::uint64_t salt) { return impl_->tables->forget_salt(salt); }
 Status KvCache::forget_all() { return impl_->tables->forget_all(); }
 
-/// Blocks that are not published have no retention.
+/// Says it for the blocks of a range of tokens in one table. Blocks that are not published have no
+/// retention, and of those that a window has given up the sequence knows nothing.
+Result<std::int64_t> KvCache::Impl::retain_blocks(SequenceId sequence, TokenRange range,
+                                                  std::int64_t block_size, std::int32_t part,
+                                                  const RetentionHint& hint) {
+  std::int64_t set = 0;
+  for (std::int64_t i = range.begin / block_size; i * block_size < range.end; ++i) {
+    const BlockId block = *tables->lookup(sequence, i, part);
+    if (block == kNoBlock || manager.content(block) != BlockContent::published) continue;
+    if (Status s = manager.set_retention(block, manager.generation(block), hint); !s) return s;
+    ++set;
+  }
+  return set;
+}
+
 Result<std::int64_t> KvCache::set_retention(SequenceId sequence, std::int64_t first_token,
                                             std::int64_t num_tokens, const RetentionHint& hint) {
   Impl& c = *impl_;
@@ -74,14 +89,20 @@ Result<std::int64_t> KvCache::set_retention(SequenceId sequence, std::int64_t fi
   if (c.options.eviction != EvictionPolicy::priority) {
     return unsupported_option(Option::eviction, static_cast<std::uint64_t>(c.options.eviction));
   }
-  const std::int64_t size = c.options.layout.block_size_tokens;
   const std::int64_t end = num_tokens == 0 ? 0 : first_token + num_tokens;
+  const GroupLayout* const groups = c.arena.groups();
+  if (groups == nullptr) {
+    return c.retain_blocks(sequence, {first_token, end}, c.options.layout.block_size_tokens, 0,
+                           hint);
+  }
   std::int64_t set = 0;
-  for (std::int64_t i = first_token / size; i * size < end; ++i) {
-    const BlockId block = *c.tables->lookup(sequence, i);
-    if (c.manager.content(block) != BlockContent::published) continue;
-    if (Status s = c.manager.set_retention(block, c.manager.generation(block), hint); !s) return s;
-    ++set;
+  for (std::size_t part = 0; part < groups->parts().size(); ++part) {
+    const TableGroup its = table_group(*groups, part);
+    if (its.kind == PagedKind::cross) continue;
+    const Result<std::int64_t> of_part = c.retain_blocks(
+        sequence, {first_token, end}, its.block_size_tokens, static_cast<std::int32_t>(part), hint);
+    if (!of_part) return of_part;
+    set += *of_part;
   }
   return set;
 }

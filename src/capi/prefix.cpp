@@ -38,6 +38,8 @@ kvarena_prefix kvarena::capi::to_c(const PrefixMatch& match) noexcept {
   result.removal = static_cast<std::int32_t>(match.removal);
   result.registered_tokens = match.registered_tokens;
   result.part_tokens = match.part_tokens;
+  result.removal_by = match.removal_by.value;
+  result.removal_time = match.removal_time;
   return result;
 }
 

@@ -157,7 +157,7 @@ void StepPublisher::Impl::publish_details(const PoolSnapshot& figures) noexcept 
   details_wanted.store(false, std::memory_order_relaxed);
   details.step = figures.step;
   details.published_ns = figures.published_ns;
-  details.explanation = tables.explain(1);
+  details.explanation = tables.explain(1, Urgency::growth, false);  // within a step
   num_holders = manager.holders(std::span(holders.data(), holders.size()));
 }
 

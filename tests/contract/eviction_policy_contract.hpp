@@ -21,12 +21,25 @@ struct Handle {
   Generation generation;
 };
 
+/// A policy, of blocks or of pages of one block.
+struct PolicyCase {
+  EvictionPolicy policy;
+  bool has_pages = false;
+  constexpr PolicyCase(EvictionPolicy its, bool with_pages = false)
+      : policy(its), has_pages(with_pages) {}
+  constexpr operator EvictionPolicy() const { return policy; }
+};
+
 /// One holder takes, publishes and releases blocks. Every test ends with the proof of the accounts.
-class EvictionPolicyTest : public testing::TestWithParam<EvictionPolicy> {
+class EvictionPolicyTest : public testing::TestWithParam<PolicyCase> {
  protected:
   void create(std::int64_t num_blocks, OperationLog* log = nullptr) {
+    const BlockGroup group;
     manager_.emplace(
-        BlockManager::create({.num_blocks = num_blocks, .log = log, .eviction = GetParam()})
+        BlockManager::create({.num_blocks = num_blocks,
+                              .log = log,
+                              .groups = std::span(&group, GetParam().has_pages ? 1 : 0),
+                              .eviction = GetParam()})
             .value());
     holder_ = manager_->register_holder({.purpose = "test"}).value();
   }
@@ -87,11 +100,18 @@ class EvictionPolicyTest : public testing::TestWithParam<EvictionPolicy> {
   HolderId holder_;
 };
 
+/// All policies, of blocks and of pages.
+inline std::vector<PolicyCase> policy_cases() {
+  std::vector<PolicyCase> cases(kEvictionPolicies.begin(), kEvictionPolicies.end());
+  for (const EvictionPolicy policy : kEvictionPolicies) cases.emplace_back(policy, true);
+  return cases;
+}
+
 /// The name of a policy as part of a test's name.
-inline std::string test_name_of(EvictionPolicy policy) {
-  std::string name(name_of(policy));
+inline std::string test_name_of(const PolicyCase& its) {
+  std::string name(name_of(its.policy));
   std::ranges::replace(name, '-', '_');
-  return name;
+  return its.has_pages ? name + "_of_pages" : name;
 }
 
 }  // namespace kvarena::test

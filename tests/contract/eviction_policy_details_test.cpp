@@ -102,8 +102,10 @@ TEST_P(RetentionTest, EndsOfAllSizesComeInOrder) {
   EXPECT_EQ(drained(), ids);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest, testing::Values(EvictionPolicy::priority),
-                         [](const auto&) { return std::string("priority"); });
+INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest,
+                         testing::Values(EvictionPolicy::priority,
+                                         test::PolicyCase(EvictionPolicy::priority, true)),
+                         [](const auto& seen) { return test::test_name_of(seen.param); });
 
 class EntryTest : public test::EvictionPolicyTest {};
 
@@ -120,8 +122,10 @@ TEST_P(EntryTest, ABlockThatWasPassedOverIsNext) {
   EXPECT_EQ(drained(), (std::vector{1, 0, 3, 4}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EntryTest, testing::Values(EvictionPolicy::fifo),
-                         [](const auto&) { return std::string("fifo"); });
+INSTANTIATE_TEST_SUITE_P(Policies, EntryTest,
+                         testing::Values(EvictionPolicy::fifo,
+                                         test::PolicyCase(EvictionPolicy::fifo, true)),
+                         [](const auto& seen) { return test::test_name_of(seen.param); });
 
 // Uses or inserts ids one by one, as PureCache does, with blocks of a manager.
 class ManagerCache {

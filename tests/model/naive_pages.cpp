@@ -11,8 +11,8 @@ std::size_t raw(BlockId id) { return static_cast<std::size_t>(id.value); }
 }  // namespace
 
 NaivePages::NaivePages(std::int64_t num_pages, std::vector<BlockGroup> groups,
-                       std::int64_t watermark)
-    : groups_(std::move(groups)), watermark_(watermark) {
+                       std::int64_t watermark, EvictionPolicy policy)
+    : groups_(std::move(groups)), watermark_(watermark), order_(policy) {
   for (const BlockGroup& group : groups_) ids_per_page_ += group.blocks_per_page;
   blocks_.resize(static_cast<std::size_t>(num_pages * ids_per_page_));
   pages_.resize(static_cast<std::size_t>(num_pages));
@@ -81,7 +81,8 @@ void NaivePages::refresh(std::size_t number) {
   const Slots slots = slots_of(number);
   const bool is_idle = slots.is_idle();
   const bool is_cached = slots.cached > 0 && !is_idle;
-  if (is_idle && !page.was_idle) page.idle_since = now_;
+  if (is_idle && !page.was_idle) order_.arrive(key_of(number), run_);
+  if (!is_idle && page.was_idle) order_.leave(key_of(number));
   if (is_cached && !page.was_cached) page.cached_since = now_;
   if (is_idle) page.owner = kNoHolder;
   const bool is_held = slots.held + slots.offline > 0;
@@ -91,6 +92,7 @@ void NaivePages::refresh(std::size_t number) {
   page.was_cached = is_cached;
   page.was_held = is_held;
   if (slots.held + slots.cached > 0) return;
+  order_.forget(key_of(number));
   if (slots.offline > 0) {
     page.in_service = false;
     page.owner = kNoHolder;
@@ -151,7 +153,7 @@ bool NaivePages::take_own(HolderId holder, int group, PageHandle& handle) {
   return false;
 }
 
-/// Turns a free page, or the one that has been idle for longest.
+/// Turns a free page, or the idle one that the policy says.
 bool NaivePages::take_of_new_page(HolderId holder, int group, Urgency urgency, bool unlimited,
                                   std::int64_t& promised, PageHandle& handle) {
   if (available() == 0) return false;
@@ -166,12 +168,7 @@ bool NaivePages::take_of_new_page(HolderId holder, int group, Urgency urgency, b
     page = free_.back();
     free_.pop_back();
   } else {
-    std::optional<std::size_t> first;
-    for (std::size_t p = 0; p < pages_.size(); ++p) {
-      if (!slots_of(p).is_idle() || !pages_[p].in_service) continue;
-      if (!first || pages_[p].idle_since < pages_[*first].idle_since) first = p;
-    }
-    page = *first;
+    page = static_cast<std::size_t>(order_.evict().value);
     for (int slot = 0; slot < num_slots(pages_[page].group); ++slot) {
       const BlockId id = id_of(page, pages_[page].group, slot);
       if (at(id).cached) evict(id);
@@ -369,12 +366,17 @@ StatusCode NaivePages::retain(HolderId id, std::span<const PageHandle> handles) 
   const auto pages = static_cast<std::int64_t>(revived.size());
   if (pages > holder.reserved + usable(Urgency::growth)) return StatusCode::exhausted;
   holder.reserved -= std::min(holder.reserved, pages);
+  std::optional<std::size_t> used;
   for (const PageHandle& handle : handles) {
     ++at(handle.id).live;
     at(handle.id).cached = false;
     ++holder.references;
     holder.bytes += bytes_of(handle.id);
-    refresh(page_of(handle.id));
+    const std::size_t page = page_of(handle.id);
+    refresh(page);
+    if (at(handle.id).content != BlockContent::published || page == used) continue;
+    used = page;
+    order_.use(key_of(page));
   }
   return StatusCode::ok;
 }
@@ -401,6 +403,7 @@ StatusCode NaivePages::release(HolderId id, std::span<const PageHandle> handles,
     at(handle.id).fences.push_back(*ticket);
     fenced_[*ticket].push_back(handle.id);
   }
+  run_ = id.value;
   // All references on a block go at the first place where it is listed.
   for (const PageHandle& handle : handles) {
     --holder.references;
@@ -409,16 +412,21 @@ StatusCode NaivePages::release(HolderId id, std::span<const PageHandle> handles,
     at(handle.id).live -= going;
     if (going > 0 && !at(handle.id).is_held()) drop(handle.id);
   }
+  run_ = 0;
   return StatusCode::ok;
 }
 
 void NaivePages::retire(Ticket ticket) {
+  order_.end_run();
+  run_ = ticket.value;
   for (const BlockId id : fenced_[ticket]) {
     std::vector<Ticket>& fences = at(id).fences;
     fences.erase(std::ranges::find(fences, ticket));
     if (!at(id).is_held()) drop(id);
   }
   fenced_.erase(ticket);
+  order_.end_run();
+  run_ = 0;
 }
 
 StatusCode NaivePages::set_content(const PageHandle& handle, BlockContent content) {
@@ -477,6 +485,7 @@ StatusCode NaivePages::restore(BlockId id) {
   }
   if (!b.offline) return StatusCode::failed_precondition;
   b.offline = false;
+  order_.end_run();
   if (!pages_[number].in_service && slots_of(number).offline == 0) {
     pages_[number] = Page{};
     free_.push_back(number);

@@ -6,6 +6,7 @@
 /// fail is tried on a copy. It predicts ids, generations, evictions, refusals and the accounts.
 
 #include "kvarena/allocator/block_manager.hpp"
+#include "model/naive_eviction.hpp"
 
 #include <cstdint>
 #include <map>
@@ -26,7 +27,8 @@ struct PageHandle {
 /// The plain model of a BlockManager with groups.
 class NaivePages {
  public:
-  NaivePages(std::int64_t num_pages, std::vector<BlockGroup> groups, std::int64_t watermark);
+  NaivePages(std::int64_t num_pages, std::vector<BlockGroup> groups, std::int64_t watermark,
+             EvictionPolicy policy = EvictionPolicy::tail_first);
 
   void adopt_holder(HolderId holder) { holders_[holder] = {}; }
   StatusCode unregister_holder(HolderId holder);
@@ -39,6 +41,10 @@ class NaivePages {
                      std::optional<Ticket> ticket = std::nullopt);
   void retire(Ticket ticket);
   StatusCode set_content(const PageHandle& handle, BlockContent content);
+  StatusCode set_retention(const PageHandle& handle, const RetentionHint& retention);
+  void advance_clock(std::int64_t now) { order_.advance_clock(now); }
+  std::int64_t clock() const { return order_.clock(); }
+  RetentionHint retention(BlockId id) const { return order_.retention(key_of(page_of(id))); }
   /// -1: refused; otherwise whether the block is offline now.
   int quarantine(BlockId id);
   StatusCode restore(BlockId id);
@@ -73,7 +79,6 @@ class NaivePages {
     bool in_service = true;
     HolderId owner;               // kNoHolder: nobody continues it
     std::uint64_t turned_at = 0;  // times are numbers of changes
-    std::uint64_t idle_since = 0;
     std::uint64_t cached_since = 0;
     std::uint64_t free_changed = 0;
     int num_free = 0;
@@ -105,6 +110,8 @@ class NaivePages {
   Block& at(BlockId id) { return blocks_[static_cast<std::size_t>(id.value)]; }
   const Block& at(BlockId id) const { return blocks_[static_cast<std::size_t>(id.value)]; }
   std::size_t page_of(BlockId id) const;
+  /// What the order calls a page.
+  static BlockId key_of(std::size_t page) { return BlockId(static_cast<std::int32_t>(page)); }
   int group_of(BlockId id) const;
   std::int64_t bytes_of(BlockId id) const;
   bool is_free(BlockId id) const;
@@ -137,6 +144,8 @@ class NaivePages {
   std::map<HolderId, Holder> holders_;
   std::map<Ticket, std::vector<BlockId>> fenced_;  // in the order of release
   std::vector<BlockId> evicted_;
+  NaiveEviction order_;    // of the pages that are idle
+  std::uint64_t run_ = 0;  // of the present call
   std::uint64_t now_ = 1;
   std::int64_t peak_used_ = 0;
   std::uint64_t turned_ = 0;

@@ -79,4 +79,13 @@ std::vector<PageHandle> NaivePages::cached() const {
   return found;
 }
 
+/// A page has one retention: the one that was set last for a block of it.
+StatusCode NaivePages::set_retention(const PageHandle& handle, const RetentionHint& retention) {
+  const Block& b = at(handle.id);
+  if (b.generation != handle.generation.value) return StatusCode::stale_handle;
+  if (b.content != BlockContent::published) return StatusCode::failed_precondition;
+  order_.set_retention(key_of(page_of(handle.id)), retention);
+  return StatusCode::ok;
+}
+
 }  // namespace kvarena::model

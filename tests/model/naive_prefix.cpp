@@ -106,6 +106,10 @@ PrefixMatch NaivePrefix::match(const PrefixQuery& query) const {
       match.stop = PrefixStop::evicted;
       match.removal = gone->second.second;
       match.removal_serial = gone->second.first;
+      if (const auto its = takers_.find(match.removal_serial); its != takers_.end()) {
+        match.removal_time = its->second.time;
+        if (its->second.salt == query.salt) match.removal_by = its->second.by;
+      }
     } else {
       match.stop = PrefixStop::never_seen;
       const auto seen = ever_.find(content_of(0, {}, query.tokens, b));
@@ -347,10 +351,17 @@ void NaivePrefix::forget_all() {
   }
 }
 
-void NaivePrefix::evicted(std::span<const BlockId> ids) {
+void NaivePrefix::evicted(std::span<const BlockId> ids,
+                          const std::map<BlockId, SequenceId>& takers) {
   for (const BlockId id : ids) {
-    if (const Content* content = of_block(id); content != nullptr) {
-      remove(*content, PrefixRemoval::evicted);
+    const Content* content = of_block(id);
+    if (content == nullptr) continue;
+    std::uint64_t serial = stats_.removals;
+    remove(*content, PrefixRemoval::evicted);
+    const auto taker = takers.find(id);
+    if (taker == takers.end()) continue;
+    while (serial++ < stats_.removals) {
+      takers_[serial] = {taker->second, sequences_.at(taker->second).salt, pool_.clock()};
     }
   }
 }

@@ -67,8 +67,8 @@ class NaivePrefix {
   void forget(SequenceId id);
   void forget_salt(std::uint64_t salt);
   void forget_all();
-  /// The tables' own allocation has evicted these.
-  void evicted(std::span<const BlockId> ids);
+  /// The tables' own allocation has evicted these, for these sequences.
+  void evicted(std::span<const BlockId> ids, const std::map<BlockId, SequenceId>& takers);
   const Sequence& sequence(SequenceId id) const { return sequences_.at(id); }
   PrefixStats stats() const;
 
@@ -117,6 +117,12 @@ class NaivePrefix {
   std::size_t block_size_;
   std::map<Content, Entry> entries_;
   std::map<Content, std::pair<std::uint64_t, PrefixRemoval>> removed_;
+  struct Taker {
+    SequenceId by;
+    std::uint64_t salt = 0;
+    std::int64_t time = 0;
+  };
+  std::map<std::uint64_t, Taker> takers_;                      // by serial of a removal
   std::map<Content, std::pair<std::uint64_t, Content>> ever_;  // by tokens: salt and content
   std::map<SequenceId, Sequence> sequences_;
   std::map<std::uint64_t, Account> accounts_;

@@ -336,7 +336,7 @@ Result<Growth> NaiveTables::append(std::span<const AppendDemand> demands, Urgenc
     }
     return status;
   }
-  if (after_allocate) after_allocate();
+  if (after_allocate) after_allocate(demands, wants, *grant);
 
   Growth growth;
   growth.new_blocks = count_of(grant->handles);

@@ -65,7 +65,8 @@ class NaiveTables {
   /// Called before an append allocates, with what each demand wants.
   std::function<void(std::span<const AppendDemand>, std::span<const Want>)> before_allocate;
   /// Called when it has the blocks, before it gives up any that it has copied.
-  std::function<void()> after_allocate;
+  std::function<void(std::span<const AppendDemand>, std::span<const Want>, const Grant&)>
+      after_allocate;
   Result<Growth> append(std::span<const AppendDemand> demands, Urgency urgency);
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity, Urgency urgency);
   Status promise_capacity(SequenceId sequence, std::int64_t capacity);

@@ -4,9 +4,9 @@
 // KVARENA_SEED=<n> replays one seed in every game; KVARENA_MODEL_OPS=<n> sets the number of
 // operations of all games together.
 
-#include "allocator/page_pool.hpp"
 #include "model/naive_pages.hpp"
 #include "model/optimised.hpp"
+#include "model/page_pool_probe.hpp"
 #include "support/environment.hpp"
 #include "support/manager_access.hpp"
 #include "support/process_memory.hpp"
@@ -22,41 +22,6 @@
 
 namespace kvarena {
 
-/// Faults, planted into the pages of a manager.
-struct PagePoolProbe {
-  /// A free page stays in its group although no block of it is held.
-  static bool keep_empty_page(PagePool& pages) {
-    if (pages.num_free_ == 0) return false;
-    PagePool::Page& page = pages.pages_[pages.free_[static_cast<std::size_t>(--pages.num_free_)]];
-    page.group = 0;
-    page.free = pages.books_[0].all_slots();
-    ++pages.books_[0].pages;
-    pages.change(page, pages.books_[0].blocks_per_page, 0);
-    return true;
-  }
-  /// A holder's own page is one of another group that has a free slot.
-  static bool point_to_other_group(PagePool& pages) {
-    for (std::size_t t = 0; t < pages.tails_.size(); ++t) {
-      for (std::uint32_t p = 0; pages.tails_[t] != PagePool::kNone && p < pages.pages_.size();
-           ++p) {
-        const PagePool::Page& page = pages.pages_[p];
-        const auto group = static_cast<std::int8_t>(t % pages.groups_.size());
-        if (page.group == -1 || page.group == group) continue;
-        if ((page.free & pages.books_[t % pages.groups_.size()].all_slots()) == 0) continue;
-        pages.tails_[t] = p;
-        return true;
-      }
-    }
-    return false;
-  }
-  /// A free page is forgotten.
-  static bool lose_page(PagePool& pages) {
-    if (pages.num_free_ == 0) return false;
-    --pages.num_free_;
-    return true;
-  }
-};
-
 namespace model {
 namespace {
 
@@ -64,7 +29,13 @@ constexpr std::uint64_t kDefaultOperations = test::kSanitized   ? 50'000
                                              : test::kOptimised ? 10'000'000
                                                                 : 600'000;
 
-enum class Plant { none, page_kept_when_empty, slot_of_another_group, page_lost_on_failure };
+enum class Plant {
+  none,
+  page_kept_when_empty,
+  slot_of_another_group,
+  page_lost_on_failure,
+  page_evicted_too_late,
+};
 
 struct PageGame {
   const char* name;
@@ -72,19 +43,28 @@ struct PageGame {
   std::vector<BlockGroup> groups;
   std::int64_t watermark;
   int share;  // of all operations, in thousandths
+  EvictionPolicy policy = EvictionPolicy::tail_first;
 };
 
 void PrintTo(const PageGame& game, std::ostream* out) { *out << game.name; }
 
 const std::vector<PageGame> kGames = {
-    {"OnePage", 1, {{3, 10}, {2, 15}}, 0, 60},
-    {"TwoPages", 2, {{3, 10}, {2, 15}}, 0, 100},
-    {"FivePagesWatermark", 5, {{3, 10}, {1, 30}}, 1, 160},
-    {"EightPagesThreeGroups", 8, {{4, 10}, {3, 13}, {1, 40}}, 0, 220},
-    {"OneGroupOfFive", 6, {{5, 7}}, 1, 120},
-    {"GroupsOfOne", 6, {{1, 7}, {1, 7}}, 0, 80},
-    {"ManySlots", 5, {{64, 1}, {2, 32}}, 0, 100},
-    {"TwentyPages", 20, {{5, 10}, {1, 52}, {7, 7}}, 2, 160},
+    {"OnePage", 1, {{3, 10}, {2, 15}}, 0, 50},
+    {"TwoPages", 2, {{3, 10}, {2, 15}}, 0, 80},
+    {"FivePagesWatermark", 5, {{3, 10}, {1, 30}}, 1, 100},
+    {"EightPagesThreeGroups", 8, {{4, 10}, {3, 13}, {1, 40}}, 0, 130},
+    {"OneGroupOfFive", 6, {{5, 7}}, 1, 80},
+    {"GroupsOfOne", 6, {{1, 7}, {1, 7}}, 0, 60},
+    {"ManySlots", 5, {{64, 1}, {2, 32}}, 0, 60},
+    {"TwentyPages", 20, {{5, 10}, {1, 52}, {7, 7}}, 2, 100},
+    {"HeadFirst", 7, {{1, 7}, {1, 7}}, 0, 40, EvictionPolicy::head_first},
+    {"HeadFirstCarved", 8, {{2, 10}, {3, 6}}, 0, 50, EvictionPolicy::head_first},
+    {"Fifo", 7, {{1, 7}, {1, 7}}, 1, 40, EvictionPolicy::fifo},
+    {"FifoCarved", 8, {{2, 10}, {3, 6}}, 0, 50, EvictionPolicy::fifo},
+    {"Lfu", 7, {{1, 7}, {1, 7}}, 0, 40, EvictionPolicy::lfu},
+    {"LfuCarved", 8, {{2, 10}, {3, 6}}, 0, 50, EvictionPolicy::lfu},
+    {"Priority", 7, {{1, 7}, {1, 7}}, 0, 40, EvictionPolicy::priority},
+    {"PriorityCarved", 8, {{2, 10}, {3, 6}}, 1, 60, EvictionPolicy::priority},
 };
 
 std::vector<std::int64_t> numbers_of(const PageStats& s) {
@@ -112,9 +92,10 @@ class PageDriver {
                                     .watermark_blocks = game.watermark,
                                     .max_holders = 6,
                                     .max_open_tickets = 3,
-                                    .groups = game.groups})
+                                    .groups = game.groups,
+                                    .eviction = game.policy})
                   .value()),
-        naive_(game.num_pages, game.groups, game.watermark) {}
+        naive_(game.num_pages, game.groups, game.watermark, game.policy) {}
 
   /// Returns the difference, or an empty text.
   std::string play(std::int64_t operations) {
@@ -171,6 +152,9 @@ class PageDriver {
       case 10:
       case 11: return set_content();
       case 12: return out_of_service();
+      case 13:
+        if (game_.policy == EvictionPolicy::priority) return set_retentions();
+        return allocate();
       default: return allocate();
     }
   }
@@ -361,6 +345,21 @@ class PageDriver {
     }
   }
 
+  void set_retentions() {
+    if (once_in(3)) {
+      const std::int64_t now = naive_.clock() + static_cast<std::int64_t>(below(20));
+      expect("advance_clock", real_.advance_clock(now), StatusCode::ok);
+      return naive_.advance_clock(now);
+    }
+    const std::vector<PageHandle> handles = once_in(2) ? naive_.cached() : someone().handles;
+    if (handles.empty()) return;
+    const PageHandle handle = handles[below(handles.size())];
+    RetentionHint hint{.priority = static_cast<std::int32_t>(30 + below(10))};
+    if (once_in(2)) hint.expires_at = naive_.clock() + static_cast<std::int64_t>(below(60));
+    const Status real = real_.set_retention(handle.id, handle.generation, hint);
+    expect("set_retention", real, naive_.set_retention(handle, hint));
+  }
+
   void out_of_service() {
     const BlockId id(
         static_cast<std::int32_t>(below(static_cast<std::uint64_t>(real_.num_blocks()))));
@@ -383,6 +382,7 @@ class PageDriver {
       expect("group stats", numbers_of(real_.group_stats(g)), numbers_of(naive_.group_stats(g)));
     }
     outcomes_["pages offline"] += real_.page_stats().offline > 0 ? 1 : 0;
+    if (plant_ == Plant::page_evicted_too_late && once_in(8)) PagePoolProbe::renew_first(pages());
     if (!all) return;
     for (const Named& named : holders_) {
       expect("reserved", real_.holder(named.id)->reserved, naive_.reserved(named.id));
@@ -392,6 +392,9 @@ class PageDriver {
       const BlockId id(raw);
       expect("state", real_.state(id), naive_.state(id));
       expect("generation", real_.generation(id).value, naive_.generation(id));
+      if (naive_.state(id) == BlockState::evictable) {
+        expect("retention", real_.retention(id) == naive_.retention(id), true);
+      }
       expect("references", static_cast<std::int64_t>(real_.reference_count(id)),
              naive_.references(id));
     }
@@ -467,6 +470,30 @@ TEST(PageModel, PlantedFaultsAreFound) {
        {Plant::page_kept_when_empty, Plant::slot_of_another_group, Plant::page_lost_on_failure}) {
     PageDriver driver(kGames[3], 5, plant);
     EXPECT_NE(driver.play(5'000), "") << static_cast<int>(plant);
+  }
+  for (const PageGame& game : kGames) {
+    if (game.policy == EvictionPolicy::tail_first) continue;
+    PageDriver driver(game, 5, Plant::page_evicted_too_late);
+    EXPECT_NE(driver.play(20'000), "") << game.name;
+  }
+}
+
+/// What the invariants say of an order that has lost a page.
+TEST(PageModel, APageThatItsOrderLostIsSeen) {
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    if (policy == EvictionPolicy::tail_first) continue;
+    BlockManager manager =
+        BlockManager::create({.num_blocks = 4, .groups = kGames[1].groups, .eviction = policy})
+            .value();
+    const HolderId holder = manager.register_holder({.purpose = "page"}).value();
+    BlockId id;
+    Generation generation;
+    ASSERT_TRUE(manager.allocate(holder, std::span(&id, 1), std::span(&generation, 1)));
+    ASSERT_TRUE(manager.set_content(id, generation, BlockContent::published));
+    ASSERT_TRUE(manager.release(holder, std::span(&id, 1), std::span(&generation, 1)));
+    ASSERT_TRUE(manager.check_invariants());
+    ASSERT_TRUE(PagePoolProbe::lose_idle(*test::parts_of(manager).pool.pages()));
+    EXPECT_FALSE(manager.check_invariants()) << name_of(policy);
   }
 }
 

@@ -41,7 +41,16 @@ PrefixDriver::PrefixDriver(const PrefixGame& game)
   const HolderInfo info{.purpose = "outsider"};
   outsider_ = manager_.register_holder(info).value();
   static_cast<void>(pool_.adopt_holder(outsider_, info));
-  naive_.after_allocate = [this] { prefix_.evicted(pool_.take_evicted()); };
+  naive_.after_allocate = [this](auto demands, auto wants, const Grant& grant) {
+    std::map<BlockId, SequenceId> takers;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < wants.size(); ++i) {
+      for (std::int64_t n = 0; n < wants[i].count; ++n) {
+        takers[grant.handles[next++].id] = demands[i].sequence;
+      }
+    }
+    prefix_.evicted(pool_.take_evicted(), takers);
+  };
   if (!game.has_limits) return;
   naive_.before_allocate = [this](auto demands, auto wants) { prefix_.yield(demands, wants); };
   for (std::int32_t salt = 0; salt < game.num_salts; ++salt) {
@@ -126,6 +135,10 @@ void PrefixDriver::compare_match(const PrefixMatch& real, const PrefixMatch& mod
     expect(static_cast<int>(real.removal), static_cast<int>(model.removal), "removal of a match");
     expect(static_cast<std::int64_t>(real.removal_serial),
            static_cast<std::int64_t>(model.removal_serial), "removal_serial of a match");
+    if (model.removal_by != kNoSequence) ++outcomes_["removal by a sequence of the salt"];
+    expect(static_cast<std::int64_t>(real.removal_by.value),
+           static_cast<std::int64_t>(model.removal_by.value), "removal_by of a match");
+    expect(real.removal_time, model.removal_time, "removal_time of a match");
   }
   expect(real.pending_block.value, model.pending_block.value, "pending_block of a match");
 }

@@ -123,12 +123,12 @@ struct Explanation {
     unknown.fill(-1);
     return unknown;
   }();
-  /// What eviction would give, and from whom: by blocks, most first, then by salt. BlockTables
-  /// fills it for the salts with an account (PrefixOptions::max_accounts); salts without cached
-  /// blocks are left out.
+  /// What eviction would give, and from whom: by blocks, most first, then by salt. BlockTables with
+  /// a prefix cache fills it, with accounts (PrefixOptions::max_accounts) for the salts that have
+  /// one; salts without cached blocks are left out.
   std::array<SaltShare, kMaxSalts> evictable_salts{};
   std::size_t num_salts = 0;  ///< used entries of `evictable_salts`
-  /// Evictable blocks of all other salts; all of them without accounts.
+  /// Evictable blocks of all others; all of them without a prefix cache.
   std::int64_t evictable_of_others = 0;
   /// Of a pool with groups. `requested`, `usable`, `promised`, `missing` and `fenced_returning` are
   /// pages then. A pool without groups has num_groups 0.

@@ -140,7 +140,8 @@ class KVARENA_EXPORT BlockManager {
   // ---- eviction ------------------------------------------------------------------------------
 
   /// Says how long a published block should stay. An evictable block counts as one that becomes
-  /// evictable now. The retention ends with the content. Returns unsupported (eviction) unless the
+  /// evictable now. The retention ends with the content. With groups it is the retention of the
+  /// block's page, until that is free or evicted. Returns unsupported (eviction) unless the
   /// policy is EvictionPolicy::priority, invalid_argument (priority, expires_at),
   /// failed_precondition (block) when the content is not published, stale_handle or not_found
   /// (block). O(1), amortised.

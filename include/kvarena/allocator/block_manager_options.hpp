@@ -26,7 +26,7 @@ struct BlockManagerOptions {
   std::string_view name = {};  ///< copied; names the pool to the violation handler and in log lines
   std::span<const BlockGroup>
       groups{};  ///< copied; at most kMaxBlockGroups; none: a page is a block
-  /// Which evictable block goes first. A pool with groups has tail_first alone.
+  /// Which evictable block goes first; with groups, which page (page_pool.hpp).
   EvictionPolicy eviction = EvictionPolicy::tail_first;
   std::int64_t page_bytes = 0;  ///< bytes of a page, for reports; 0: not told
 };

@@ -5,7 +5,8 @@
 /// values.
 ///
 /// With every policy an eviction costs O(1), amortised: no call searches the blocks. Referenced and
-/// fenced blocks are never evicted. Equal calls evict equal blocks.
+/// fenced blocks are never evicted. Equal calls evict equal blocks. In a pool with groups a policy
+/// orders pages: page_pool.hpp has what each means there.
 
 #include "kvarena/base/export.hpp"
 

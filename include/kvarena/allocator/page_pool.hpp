@@ -13,8 +13,9 @@
 /// 1. the lowest free slot of the page that the holder turned last for this group;
 /// 2. a new page of the holder, from the free pages: it *turns* the page. The page freed last is
 ///    turned first; a fresh pool turns 0, 1, 2, ...
-/// 3. a new page from those whose blocks are all free or evictable, of any group: the one that has
-///    been so for longest. All its cached blocks are evicted;
+/// 3. a new page from those whose blocks are all free or evictable (*idle* pages), of any group:
+///    the one that the eviction policy says, by default the one that has been so for longest. All
+///    its cached blocks are evicted;
 /// 4. for growth, an evictable block in the page of the group that has had evictable blocks for
 ///    longest, its highest slot first;
 /// 5. for growth, the lowest free slot in the fullest page of the group. Of pages that are equally
@@ -34,6 +35,15 @@
 /// happens only when no page can be had; a fenced block, until its ticket retires. A pool with that
 /// many pages for each of its sequences, and the pages of a step, refuses none of them: in a step a
 /// sequence takes blocks before it gives others back. capacity/kv_memory.hpp counts both.
+
+/// Eviction policies (eviction_policy.hpp) order idle pages, because what an allocation lacks is a
+/// page: all blocks of it go together. Read "page" for "block" there. A page becomes evictable when
+/// it becomes idle; head_first reverses the runs of pages that one release (or ticket) makes idle;
+/// lfu counts a use of a page for each run of its published blocks in a retain; with priority a
+/// page has one retention, the one that was set last for a block of it. What is known of a page
+/// ends when it is free or turned. Where each page has one block, a page's policy is the block's.
+/// Step 4 has one order with all policies: it comes when no page can be had, and then a block that
+/// its group can take is worth more than any order. No policy changes what is refused.
 
 #include "kvarena/base/choose_pages.hpp"
 

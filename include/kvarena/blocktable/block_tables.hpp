@@ -365,9 +365,11 @@ class KVARENA_EXPORT BlockTables {
   /// Returns the figures over all sequences. O(1).
   TableStats stats() const noexcept;
   /// Returns BlockManager::explain, with `returning` filled for the largest holders that are
-  /// sequences of these tables, and what eviction would give for the salts with an account. No heap
-  /// allocation. O(max_holders + fence entries + their blocks), with max_accounts O(num_blocks).
-  Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const noexcept;
+  /// sequences of these tables, and from which salts eviction would take. No heap allocation.
+  /// O(max_holders + fence entries + their blocks), with a prefix cache O(num_blocks). Without
+  /// `scans`, a cache without accounts is not searched for salts.
+  Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth,
+                      bool scans = true) const noexcept;
   /// Does the same for a refused call: BlockManager::explain(refused).
   Explanation explain(const Status& refused) const noexcept;
   /// Returns every existing sequence, in order of slots. Empty when there is no memory for the

@@ -89,7 +89,9 @@ struct PrefixOptions {
   std::int32_t max_accounts = 0;
   /// Ids of the largest ghost cache, kFewestGhostBlocks .. kMostGhostBlocks; 0: no ghosts. Ghosts
   /// say what other sizes and policies would find (PrefixUse). Each query is then hashed to its
-  /// end.
+  /// end. With groups the pool counts as the prefix blocks that its pages have room for, each with
+  /// a block of every group whose tables grow and its part of a state for each checkpoint; that a
+  /// window or a state may be missing is not played, so the hits are at least the real ones.
   std::int64_t ghost_blocks = 0;
   /// Whether a sequence may begin with the first tokens of a cached block whose other tokens
   /// differ. It then holds that block until its first append copies it (AppendResult::copies).
@@ -111,6 +113,14 @@ struct PrefixMatch {
   PrefixStop stop = PrefixStop::less_than_a_block;  ///< why not more
   PrefixRemoval removal = PrefixRemoval::evicted;   ///< stop evicted: the cause
   std::uint64_t removal_serial = 0;                 ///< stop evicted: of PrefixStats::removals
+  /// Stop evicted, of an eviction and what went with it: the sequence that took the blocks. Only
+  /// one of the query's own salt is named, never another tenant's. kNoSequence otherwise: other
+  /// causes, a PrefixPool, and evictions that are of which no note is left (history_entries; by
+  /// default one growth for each 256 blocks, 16 in small pools).
+  SequenceId removal_by = kNoSequence;
+  /// Stop evicted, with an eviction whose note is still there: BlockManager::clock_time then, also
+  /// of other tenants' evictions; else 0.
+  std::int64_t removal_time = 0;
   BlockId pending_block = kNoBlock;  ///< stop not_yet_published: the block that is waited for
   /// Tokens whose blocks are published in the group that keeps all tokens; more than `tokens` only
   /// when `stop` is other_group. A state that is kept there would be found next time.

@@ -20,11 +20,14 @@ struct SaltLimits {
   /// So many blocks, those that the salt gave up last, are never evicted for others. A holder of
   /// the tables keeps them: they count as referenced, with the purpose "salt floor" and the salt as
   /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first; so
-  /// does reserve_capacity.
+  /// does reserve_capacity. With groups of layers a floor is unsupported (floor_blocks): a kept
+  /// block is of use with the windows and states behind it alone, and each of them would hold a
+  /// whole page.
   std::int64_t floor_blocks = 0;
   /// When the salt has so many registered blocks, a new one takes the place of its oldest that
   /// nobody uses, even if blocks of the pool are free. Blocks in use may exceed it. A new block
-  /// passes over at most kPassedOver older ones that pins, tickets or sequences hold.
+  /// passes over at most kPassedOver older ones that pins, tickets or sequences hold. With groups
+  /// the blocks of the group that is registered count, and what the others keep for them goes too.
   std::int64_t cap_blocks = kNoCap;
   friend bool operator==(const SaltLimits&, const SaltLimits&) = default;
 };

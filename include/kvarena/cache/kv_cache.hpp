@@ -148,8 +148,10 @@ class KVARENA_EXPORT KvCache {
   Status forget_all();
   /// Says how long the published blocks with a token of a range should stay. The range may begin
   /// and end inside a block. Blocks that the sequence has not filled are not published: they are
-  /// left out. Returns the number of the others, what BlockManager::set_retention returns (among it
-  /// unsupported (eviction)), not_found, or invalid_argument (token_index, num_tokens). O(blocks).
+  /// left out. With groups it says so for the pages of the blocks that the sequence has in each
+  /// group; states have the usual priority. Returns the number of the other blocks, what
+  /// BlockManager::set_retention returns (among it unsupported (eviction)), not_found, or
+  /// invalid_argument (token_index, num_tokens). O(blocks).
   Result<std::int64_t> set_retention(SequenceId sequence, std::int64_t first_token,
                                      std::int64_t num_tokens, const RetentionHint& hint);
   /// BlockManager::advance_clock. Returns unsupported (eviction) unless that is

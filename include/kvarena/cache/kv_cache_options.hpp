@@ -87,7 +87,7 @@ struct KvCacheOptions {
   /// Off: nothing of it costs memory or time.
   PrefixOptions prefix_cache{};
   EvictionPolicy eviction = EvictionPolicy::tail_first;  ///< with a prefix cache: which cached
-                                                         ///< block goes first
+                                                         ///< block (with groups: page) goes first
 };
 
 }  // namespace kvarena

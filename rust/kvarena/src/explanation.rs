@@ -97,7 +97,8 @@ pub struct Explanation {
     /// Blocks that come back when `largest[0]` .. `largest[i]` release all that they hold; `None` in a
     /// pool without tables, where this is not known.
     pub returning: Vec<Option<i64>>,
-    /// What eviction would give, and from whom: salts with an account, most blocks first.
+    /// What eviction would give, and from whom: most blocks first; with
+    /// accounts the salts that have one.
     pub evictable_salts: Vec<SaltShare>,
     /// Evictable blocks of all others; 0 of a pool.
     pub evictable_of_others: i64,

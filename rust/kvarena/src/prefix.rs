@@ -64,6 +64,11 @@ answer! {
         registered_tokens: i64,
         /// Of `tokens`, those of a part of one more block, with `prefix_share_parts`.
         part_tokens: i64,
+        /// Stop `Evicted`: the sequence that took the block, if it has the salt of the query and
+        /// that is still known; else 0.
+        removal_by: u64,
+        /// Stop `Evicted`: the time of `advance_clock` then; 0: unknown.
+        removal_time: i64,
     }
 }
 

@@ -9,7 +9,7 @@ use std::mem;
 use std::os::raw::{c_char, c_void};
 
 /// The number of the interface that this file mirrors.
-pub const KVARENA_ABI: u32 = 3;
+pub const KVARENA_ABI: u32 = 4;
 /// CUDA's legacy default stream, as an integer.
 pub const KVARENA_STREAM_LEGACY: usize = 0x1;
 /// CUDA's default stream of the calling thread, as an integer.
@@ -700,6 +700,8 @@ sized_structs! {
         reserved: i32,
         registered_tokens: i64,
         part_tokens: i64,
+        removal_by: kvarena_sequence,
+        removal_time: i64,
     }
     struct kvarena_prefix_stats {
         struct_size: u64,

@@ -26,11 +26,12 @@ class GroupPrefixTest : public ::testing::Test {
       .kind = PagedKind::state, .num_parts = 2, .mode = StateMode::read_write};
 
   Status make(const std::vector<TableGroup>& groups, const PrefixOptions& prefix = {.is_on = true},
-              std::int64_t num_pages = 200) {
+              std::int64_t num_pages = 200, EvictionPolicy policy = EvictionPolicy::tail_first) {
     tables_.reset();
     const std::vector<BlockGroup> blocks(groups.size(), {1, 64});
     manager_ = std::make_unique<BlockManager>(
-        BlockManager::create({.num_blocks = num_pages, .groups = blocks}).value());
+        BlockManager::create({.num_blocks = num_pages, .groups = blocks, .eviction = policy})
+            .value());
     Result<BlockTables> made = BlockTables::create(*manager_, {.max_sequences = 16,
                                                                .can_undo = true,
                                                                .groups = groups,
@@ -344,6 +345,105 @@ TEST_F(GroupPrefixTest, ABlockThatGotASaltMeanwhileIsNotRegisteredUnderAnother) 
   EXPECT_EQ(tables_->match({.tokens = counted(30), .salt = kTenantB})->tokens, 0);
 }
 
+/// 40 pages hold prefixes of 20 blocks: each takes a block of either group. The ghost that is as
+/// large as the pool finds what 16 blocks leave of four prompts, not what 24 do.
+TEST_F(GroupPrefixTest, GhostsHaveTheBlocksThatThePagesHaveRoomFor) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true, .ghost_blocks = 4096}, 40));
+  const auto ask = [this](std::int32_t blocks) {
+    for (std::int32_t round = 0; round < 2; ++round) {
+      for (std::int32_t first : {0, 1000, 2000, 3000}) {
+        const SequenceId id =
+            tables_->create_sequence({.tokens = counted(4 * blocks, first)}).value();
+        EXPECT_OK(tables_->destroy(id));
+      }
+    }
+    return tables_->prefix_use();
+  };
+  const PrefixUse small = ask(4);
+  EXPECT_EQ(small.ghost_references, 32U);
+  EXPECT_EQ(small.ghost_sampled_ppm, 1'000'000);
+  EXPECT_EQ(small.ghost_hits_ppm[0][1], 500'000) << "the second round, from 20 blocks";
+  EXPECT_EQ(small.ghost_hits_ppm[0][0], 0) << "not from 10";
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true, .ghost_blocks = 4096}, 40));
+  const PrefixUse large = ask(6);
+  EXPECT_LT(large.ghost_hits_ppm[0][1], 300'000);
+  EXPECT_EQ(large.ghost_hits_ppm[0][2], 500'000) << "twice the pool";
+}
+
+/// A state of two blocks each 8 tokens costs as much as the two blocks between.
+TEST_F(GroupPrefixTest, GhostsCountStates) {
+  ASSERT_OK(make({kFull, kState}, {.is_on = true, .ghost_blocks = 4096}, 40));
+  for (std::int32_t round = 0; round < 2; ++round) {
+    for (std::int32_t first : {0, 1000, 2000, 3000, 4000}) {
+      const SequenceId id = tables_->create_sequence({.tokens = counted(16, first)}).value();
+      EXPECT_OK(tables_->destroy(id));
+    }
+  }
+  EXPECT_EQ(tables_->prefix_use().ghost_hits_ppm[0][1], 500'000) << "20 blocks in 40 pages";
+  EXPECT_EQ(tables_->prefix_use().ghost_hits_ppm[0][0], 0);
+}
+
+/// The order is one of pages: with a policy that keeps what is used often, what others compute
+/// once goes first, whatever its age.
+TEST_F(GroupPrefixTest, APolicyKeepsAPromptThatIsUsedOften) {
+  for (const EvictionPolicy policy : {EvictionPolicy::tail_first, EvictionPolicy::lfu}) {
+    ASSERT_OK(make({kFull, kWindow}, {.is_on = true}, 24, policy));
+    compute(counted(16), 16);
+    for (int use = 0; use < 3; ++use) {
+      EXPECT_OK(tables_->destroy(tables_->create_sequence({.tokens = counted(17)}).value()));
+    }
+    for (std::int32_t other = 1; other < 6; ++other) compute(counted(16, 1000 * other), 16);
+    EXPECT_EQ(match(counted(17)).tokens, policy == EvictionPolicy::lfu ? 16 : 0) << name_of(policy);
+  }
+}
+
+/// A tenant past its cap gives up its own oldest blocks, with their windows, while pages are free.
+TEST_F(GroupPrefixTest, ACapHoldsForATenantWithGroups) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true, .max_accounts = 2}));
+  const Status floor = tables_->set_salt_limits(0, {.floor_blocks = 1});
+  EXPECT_EQ(floor.code, StatusCode::unsupported);
+  EXPECT_EQ(floor.option, Option::floor_blocks);
+  ASSERT_OK(tables_->set_salt_limits(0, {.cap_blocks = 4}));
+  compute(counted(16), 16);
+  EXPECT_EQ(match(counted(17)).tokens, 16);
+  EXPECT_EQ(manager_->page_stats().evictable, 8);
+  compute(counted(12, 1000), 12);
+  EXPECT_EQ(tables_->salt_figures(0)->registered, 4);
+  EXPECT_EQ(match(counted(13, 1000)).tokens, 12);
+  const PrefixMatch found = match(counted(17));
+  EXPECT_EQ(found.tokens, 4) << "the head is its newest";
+  EXPECT_EQ(found.removal, PrefixRemoval::over_cap);
+  EXPECT_EQ(manager_->page_stats().evictable, 8) << "windows go with their blocks";
+  EXPECT_GT(manager_->page_stats().free, 100);
+}
+
+/// Without accounts an explanation counts what every group would give.
+TEST_F(GroupPrefixTest, AnExplanationCountsTheBlocksOfAllGroupsBySalt) {
+  ASSERT_OK(make({kFull, kWindow}));
+  compute(counted(16), 16);
+  const SequenceId id = tables_->create_sequence({.salt = kTenantB}).value();
+  grow(id, counted(8));
+  EXPECT_OK(tables_->destroy(id));
+  const Explanation e = tables_->explain(1);
+  ASSERT_EQ(e.num_salts, 2U);
+  EXPECT_EQ(e.evictable_salts[0].salt, 0U);
+  EXPECT_EQ(e.evictable_salts[0].blocks, 8);
+  EXPECT_EQ(e.evictable_salts[1].salt, kTenantB);
+  EXPECT_EQ(e.evictable_salts[1].blocks, 4);
+  EXPECT_EQ(e.evictable_of_others, 0);
+}
+
+TEST_F(GroupPrefixTest, WhoTookTheBlockOfAGroupIsSaid) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true}, 12));
+  compute(counted(20), 20);  // 10 pages
+  const SequenceId id = tables_->create_sequence().value();
+  grow(id, counted(24, 1000));  // 12 pages: all others are evicted
+  const PrefixMatch found = match(counted(21));
+  EXPECT_EQ(found.registered_tokens, 0);
+  EXPECT_EQ(found.stop, PrefixStop::evicted);
+  EXPECT_EQ(found.removal_by, id);
+}
+
 TEST_F(GroupPrefixTest, WhatItCannotHaveIsRefusedByName) {
   const auto refused = [this](const std::vector<TableGroup>& groups, PrefixOptions prefix) {
     prefix.is_on = true;
@@ -358,8 +458,6 @@ TEST_F(GroupPrefixTest, WhatItCannotHaveIsRefusedByName) {
   EXPECT_EQ(refused({kFull, encoder}, {}), Option::kind);
   EXPECT_EQ(refused({kFull, wide}, {}), Option::block_size_tokens);
   EXPECT_EQ(refused({kFull, kWindow}, {.duplicates = DuplicateRule::share}), Option::duplicates);
-  EXPECT_EQ(refused({kFull, kWindow}, {.max_accounts = 1}), Option::max_accounts);
-  EXPECT_EQ(refused({kFull, kWindow}, {.ghost_blocks = 64}), Option::ghost_blocks);
   EXPECT_EQ(refused({kFull, kWindow}, {.share_parts = true}), Option::share_parts);
   EXPECT_OK(make({kFull, kWindow, kState}, {.is_on = true, .duplicates = DuplicateRule::wait}));
 }

@@ -1,5 +1,6 @@
 // What is matched, what is not, and the reasons.
 
+#include "blocktable/prefix_evictions.hpp"
 #include "blocktable/prefix_history.hpp"
 #include "unit/blocktable/prefix_fixture.hpp"
 
@@ -139,12 +140,58 @@ TEST_F(PrefixMatchTest, EvictionIsSaidWithItsCause) {
   EXPECT_EQ(found.stop, PrefixStop::evicted);
   EXPECT_EQ(found.removal, PrefixRemoval::evicted);
   EXPECT_EQ(found.removal_serial, 1U);
+  EXPECT_EQ(found.removal_by, other) << "a sequence of the same tenant";
+  EXPECT_EQ(tables().match({.tokens = tokens(13), .salt = 1})->removal_by, kNoSequence);
   EXPECT_EQ(stats().removals_by[static_cast<std::size_t>(PrefixRemoval::evicted)], 1U);
   EXPECT_OK(tables().forget_all());
   EXPECT_EQ(match(tokens(13)).stop, PrefixStop::evicted);
   EXPECT_EQ(match(tokens(13)).removal, PrefixRemoval::forgotten);
   EXPECT_EQ(manager().stats().evictable, 0);
   EXPECT_OK(tables().destroy(other));
+}
+
+/// One append grows two sequences of different tenants: each is named for what it took, and to its
+/// own tenant alone.
+TEST_F(PrefixMatchTest, WhoTookABlockIsSaidToItsOwnTenantAlone) {
+  create_cache({.num_blocks = 4});
+  EXPECT_OK(tables().destroy(computed(tokens(16))));
+  const SequenceId own = tables().create_sequence().value();
+  const SequenceId foreign = tables().create_sequence({.salt = 9}).value();
+  const std::array<AppendDemand, 2> demands{AppendDemand{.sequence = foreign, .num_tokens = 4},
+                                            AppendDemand{.sequence = own, .num_tokens = 4}};
+  EXPECT_OK(tables().append(demands));
+  const PrefixMatch of_foreign = match(tokens(17));  // its third block: the second that was taken
+  EXPECT_EQ(of_foreign.blocks, 2);
+  EXPECT_EQ(of_foreign.removal_serial, 2U);
+  EXPECT_EQ(of_foreign.removal_by, own);
+  EXPECT_OK(tables().destroy(own));
+  EXPECT_OK(tables().destroy(foreign));
+  // The last block went first, for the other tenant: nobody is told who that was.
+  const SequenceId again = computed(tokens(12));
+  const PrefixMatch found = match(tokens(17));
+  EXPECT_EQ(found.blocks, 3);
+  EXPECT_EQ(found.removal, PrefixRemoval::evicted);
+  EXPECT_EQ(found.removal_serial, 1U);
+  EXPECT_EQ(found.removal_by, kNoSequence);
+  EXPECT_OK(tables().destroy(again));
+}
+
+TEST_F(PrefixMatchTest, AnExplanationSaysFromWhomEvictionWouldTakeWithoutAccounts) {
+  create_cache({.num_blocks = 16});
+  EXPECT_OK(tables().destroy(computed(tokens(16))));
+  EXPECT_OK(tables().destroy(computed(tokens(8), 5)));
+  EXPECT_OK(tables().destroy(computed(tokens(20), 7)));
+  const SequenceId user = tables().create_sequence({.tokens = tokens(9), .salt = 7}).value();
+  const Explanation e = tables().explain(1);
+  ASSERT_EQ(e.num_salts, 3U);
+  const std::array<SaltShare, 3> expected{SaltShare{0, 4}, SaltShare{7, 3}, SaltShare{5, 2}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(e.evictable_salts[i].salt, expected[i].salt);
+    EXPECT_EQ(e.evictable_salts[i].blocks, expected[i].blocks);
+  }
+  EXPECT_EQ(e.evictable_of_others, 0);
+  EXPECT_EQ(tables().explain(1, Urgency::growth, false).num_salts, 0U);
+  EXPECT_OK(tables().destroy(user));
 }
 
 TEST_F(PrefixMatchTest, OnlyPublishedBlocksMatch) {
@@ -247,7 +294,8 @@ TEST_F(PrefixMatchTest, MemoryIsAtMost64BytesABlockAndTheTokens) {
   for (const std::int64_t num_blocks :
        {16, 1'000, 1'024, 1'025, 1'040, 10'000, 65'536, 65'552, 1 << 20}) {
     // Small pools have reasons of 64 removals and registrations, however few their blocks.
-    const std::int64_t reasons = num_blocks <= 1'024 ? 2 * PrefixHistory::bytes(64) : 0;
+    const std::int64_t reasons =
+        num_blocks <= 1'024 ? 2 * PrefixHistory::bytes(64) + PrefixEvictions::bytes(16) : 0;
     EXPECT_LE(bytes_of_blocks(num_blocks), num_blocks * (64 + 16 * 4) + reasons + kOfNoBlock)
         << num_blocks;
   }

@@ -43,7 +43,8 @@ struct GroupEngineOptions {
   bool mirrors_host = false;  ///< the same calls go to a cache on the host
   std::int32_t max_decode_tokens = 1;
   std::int64_t batch_invariant_tokens = 0;
-  void* stream = nullptr;     ///< CUDA: the home stream
+  void* stream = nullptr;  ///< CUDA: the home stream
+  EvictionPolicy eviction = EvictionPolicy::tail_first;
   bool prefix_cache = false;  ///< sequences begin with tokens that were there before
   float kv_scale = 0;         ///< CUDA: of fp8 K and V; 0: none
 };
@@ -75,7 +76,8 @@ class GroupEngine {
                          .max_decode_tokens = options.max_decode_tokens,
                          .batch_invariant_tokens = options.batch_invariant_tokens,
                          .groups = groups,
-                         .prefix_cache = {.is_on = options.prefix_cache}};
+                         .prefix_cache = {.is_on = options.prefix_cache},
+                         .eviction = options.eviction};
     if (options.mirrors_host) {
       host_device_ = HostDevice::create({.streams = HostStreams::inline_calls}).value();
       host_ = std::make_unique<KvCache>(KvCache::create(*host_device_, asked).value());

@@ -90,6 +90,12 @@ std::vector<GroupsCase> cases() {
     if (cached.options.num_pages < 40) cached.options.num_pages = 36;
     all.push_back(std::move(cached));
   }
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const auto found = std::ranges::find(all, std::string("CachedFewPages"), &GroupsCase::name);
+    GroupsCase its{found->name + std::to_string(static_cast<int>(policy)), found->options};
+    its.options.eviction = policy;
+    if (policy != EvictionPolicy::tail_first) all.push_back(std::move(its));
+  }
   return all;
 }
 
@@ -254,8 +260,8 @@ TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
   asked.scrub = Scrub::always;
   EXPECT_REFUSES(KvCache::create(*device, asked), unsupported, scrub);
   asked = options();
-  asked.eviction = EvictionPolicy::lfu;
-  EXPECT_REFUSES(KvCache::create(*device, asked), unsupported, eviction);
+  asked.eviction = static_cast<EvictionPolicy>(5);
+  EXPECT_REFUSES(KvCache::create(*device, asked), invalid_argument, eviction);
   for (const EvictionPolicy policy : kEvictionPolicies) {  // base has the names once more
     const Status status = unsupported_option(Option::eviction, static_cast<std::uint64_t>(policy));
     EXPECT_NE(describe(status).find(": " + std::string(name_of(policy)) + " is"),

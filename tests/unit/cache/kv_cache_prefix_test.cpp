@@ -414,15 +414,12 @@ TEST(KvCachePrefixOptions, AreCheckedByCreateAndByTheFootprint) {
   std::array<LayerGroup, 1> groups{{{PagedKind::full, full, 2, 16, 0, DType::f32}}};
   options = PrefixEngine::options_of(DeviceKind::host, 8);
   options.groups = groups;
-  options.prefix_cache.ghost_blocks = 64;
-  refuses(options, StatusCode::unsupported, Option::ghost_blocks);
-  options.prefix_cache.ghost_blocks = 0;
+  options.prefix_cache.share_parts = true;
+  refuses(options, StatusCode::unsupported, Option::share_parts);
+  options.prefix_cache.share_parts = false;
   groups[0].kind = PagedKind::window;
   groups[0].limit_tokens = 8;
   refuses(options, StatusCode::unsupported, Option::kind);
-  options.prefix_cache = {};
-  options.eviction = EvictionPolicy::lfu;
-  refuses(options, StatusCode::unsupported, Option::eviction);
 
   options = PrefixEngine::options_of(DeviceKind::host, 1000);
   const std::int64_t with = cache_footprint(options, target)->host_bytes;
