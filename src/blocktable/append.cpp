@@ -333,25 +333,4 @@ Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> id
 
 std::int64_t BlockTables::failed_demand() const noexcept { return impl_->failed_demand; }
 
-/// Uses the growth of append, but keeps the failed demand of the last append.
-Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency) {
-  if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
-  Impl& t = *impl_;
-  Sequence* sequence = t.sequences.find(id);
-  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
-  if (capacity < 0 || capacity > kMaxTokens) {
-    return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
-  }
-  if (capacity > sequence->max_length) return too_long(id, capacity, sequence->max_length);
-  if (t.groups) return t.groups->reserve_capacity(id, capacity, urgency);
-  t.num_new_blocks = 0;
-  Impl::Growth growth = t.growth_of(id, *sequence, capacity, 0);
-  if (growth.new_entries == 0) return {};
-  const std::int64_t failed_append = t.failed_demand;
-  const Status status = t.take_blocks(std::span(&growth, 1), urgency);
-  t.failed_demand = failed_append;
-  if (status) t.apply_growths(std::span(&growth, 1));
-  return status;
-}
-
 }  // namespace kvarena

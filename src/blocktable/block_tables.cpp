@@ -332,17 +332,4 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   return {};
 }
 
-Status BlockTables::promise_capacity(SequenceId id, std::int64_t capacity) {
-  Impl& t = *impl_;
-  const Sequence* sequence = t.sequences.find(id);
-  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
-  if (Status s = check_range(Resource::capacity, capacity, 0, kMaxTokens); !s) return s;
-  if (capacity > sequence->max_length) return too_long(id, capacity, sequence->max_length);
-  if (t.groups) return t.groups->promise_capacity(id, capacity);
-  const std::int64_t missing = t.blocks_for(capacity) - sequence->table.num_entries;
-  Status status = t.manager->reserve(sequence->holder, std::max<std::int64_t>(0, missing));
-  if (status.code == StatusCode::exhausted) status.subject = id.value;
-  return status;
-}
-
 }  // namespace kvarena
