@@ -55,11 +55,12 @@ KVARENA_LATENT(__nv_bfloat16, latent_32, Config<__nv_bfloat16, 32>)
 KVARENA_LATENT(Fp8, latent_16, Config<Fp8, 16>)
 KVARENA_LATENT(Fp8, latent_32, Config<Fp8, 32>)
 KVARENA_LATENT(Fp8, latent_64, Config<Fp8, 64, true>)
+KVARENA_LATENT(LatentFp8, latent_16, PackedConfig<16>)
+KVARENA_LATENT(LatentFp8, latent_32, PackedConfig<32>)
 KVARENA_LATENT(LatentFp8, latent_64, Config<LatentFp8, 64, true>)
 #undef KVARENA_LATENT
 
-// A row of a batch-invariant step has the same bits in all kinds, but that of halves, and those
-// that read packed latents: their last bits depend on the place of a segment in its thread block.
+// A row of a batch-invariant step has the same bits in all kinds, but that of halves.
 #define KVARENA_LATENT_INVARIANT(Pool, columns, kind, ...)                          \
   template <>                                                                       \
   cudaError_t launch_instance<Pool, kLatentDim, ColumnsKind::kind>(                 \
@@ -75,8 +76,6 @@ KVARENA_LATENT(LatentFp8, latent_64, Config<LatentFp8, 64, true>)
     return load_latent<latent::__VA_ARGS__>();                                      \
   }
 KVARENA_LATENT_INVARIANT(__nv_bfloat16, 64, latent_64, Config<__nv_bfloat16, 64, true>)
-KVARENA_LATENT_INVARIANT(LatentFp8, 16, latent_16, PackedConfig<16>)
-KVARENA_LATENT_INVARIANT(LatentFp8, 32, latent_32, PackedConfig<32>)
 #undef KVARENA_LATENT_INVARIANT
 
 }  // namespace kvarena::kernels::columns

@@ -42,7 +42,7 @@ inline constexpr int kPoolRow<columns::LatentFp8> = kLatentFp8Bytes;
 /// The constants of an instance. Pool is the type of the latents: bf16, or Fp8 in chunked order. q
 /// and out are bf16. With kHalves_, which is for 64 columns, two warpgroups take slabs in turn
 /// (latent_halves.cuh). Latents in the format latent_fp8 have PackedConfig (latent_packed.cuh) for
-/// up to 32 columns, unless the step is batch-invariant.
+/// up to 32 columns.
 template <class Pool_, int kColumns_, bool kHalves_ = false>
 struct Config {
   using Pool = Pool_;

@@ -199,12 +199,14 @@ __device__ __forceinline__ void clear_packed(char* latents, int tokens, int thre
   }
 }
 
-/// Returns whether this thread's part of V of the tokens first .. end - 1 of a slab is finite.
-/// Thread `thread` of 128.
+/// Returns whether this thread's part of V of the tokens first .. end - 1 of a slab is finite as
+/// f16: an element divided by 2^60, which is the largest power of `exponent_of`, must be below
+/// 2^16, so scales from 2^67 on are not. Thread `thread` of 128.
 template <class C>
 __device__ __forceinline__ bool is_packed_finite(const char* latents, int first, int end,
                                                  int thread) {
   constexpr int kOfRow = kLatentFp8PositionAt / kChunkBytes;
+  constexpr std::uint32_t kFirstTooLarge = (127U + 67U) << 23;
   bool is_finite = true;
 #pragma unroll 1
   for (int chunk = max(first, 0) * kOfRow + thread; chunk < min(end, C::kTokens) * kOfRow;
@@ -215,7 +217,7 @@ __device__ __forceinline__ bool is_packed_finite(const char* latents, int first,
 #pragma unroll
     for (const std::uint32_t word : {words.x, words.y, words.z, words.w}) {
       is_finite &= at < kLatentFp8ScalesAt ? __vcmpeq4(word & 0x7F7F7F7FU, 0x7F7F7F7FU) == 0
-                                           : (word & 0x7F800000U) != 0x7F800000U;
+                                           : (word & 0x7FFFFFFFU) < kFirstTooLarge;
     }
   }
   return is_finite;

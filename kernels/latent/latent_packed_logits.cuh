@@ -341,8 +341,11 @@ struct PackedLogits : Logits<C> {
     if (warpgroup != 0) return;
     if (thread < C::kColumns) {
       float all = 0.0F;
+      // The warpgroup that had the segment's first slab comes first: the order of the sum does not
+      // depend on what the thread block computed before.
+      const int begins = kTurns ? (first & 1) * 4 : 0;
 #pragma unroll
-      for (int w = 0; w < 4 * C::kLogitsGroups; ++w) all += shared.warp_values[w][thread];
+      for (int w = 0; w < 4 * C::kLogitsGroups; ++w) all += shared.warp_values[w ^ begins][thread];
       shared.sum[thread] = all;
     }
     if (warp == 0 && g == 0) {

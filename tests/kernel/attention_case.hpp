@@ -48,6 +48,8 @@ struct AttentionCase {
   bool value_aliases_key = false;      ///< needs head_dim_v <= head_dim_k and equal dtypes
   ScaleKind scales = ScaleKind::none;  ///< fp8 K and V only
   bool has_odd_scales = false;         ///< latent_fp8: most scales are no powers of two
+  float latent_scale = 1.0F;           ///< latent_fp8: a factor of all elements
+  bool has_zero_rows = false;          ///< latent_fp8: every third token is zeros
   bool has_sinks = false;              ///< attention sinks
   bool has_tree = false;               ///< the query tokens of each row are a random draft tree
   std::vector<SharedBlocks> shared_blocks;  ///< taken over one after the other; contiguous tables

@@ -147,6 +147,54 @@ TEST_P(CudaLatent, ScalesOfAnyValue) {
   expect_all_match(cases);
 }
 
+// Scales may be as small or as large as these, and rows of zeros have none.
+TEST_P(CudaLatent, MagnitudesAndRowsOfZeros) {
+  if (GetParam() != DType::latent_fp8) GTEST_SKIP() << "of latent_fp8";
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 2700;
+  for (const float magnitude : {0x1p-40F, 0x1p-10F, 1.0F, 0x1p10F}) {
+    for (const std::int32_t heads : {16, 32, 64}) {
+      AttentionCase c = latent_case(GetParam(), heads, 16, 1);
+      c.seed = seed++;
+      c.latent_scale = magnitude;
+      c.has_zero_rows = seed % 2 == 0;
+      cases.push_back(c);
+    }
+  }
+  expect_all_match(cases);
+}
+
+// A scale that is finite, but not as f16, counts as what must not be multiplied with a weight of 0.
+TEST_P(CudaLatent, AnUnseenTokenOfLargeScaleIsNotMultiplied) {
+  if (GetParam() != DType::latent_fp8) GTEST_SKIP() << "of latent_fp8";
+  for (const std::int32_t heads : {5, 10}) {
+    AttentionCase c = latent_case(GetParam(), heads, 16, 3);
+    c.seq_lens = {70};
+    c.q_counts = {3};
+    const AttentionProblem problem(c);
+    ColumnsProblem device(problem, stream_);
+    const AttentionOutput before = device.run();
+    const AttentionArgs args = problem.args(nullptr, nullptr);
+    const PlaneView& value = args.kv.value;
+    const std::int64_t at =
+        value.base - problem.pool().data() +
+        element_offset(value, 1, args.batch.tables.block(0, 69 / 16).value, 0, 69 % 16, 0);
+    for (const float scale : {0x1p67F, 0x1p76F, 0x1p100F}) {
+      std::vector<std::byte> pool = problem.pool();
+      kernels::reference::store_element(pool.data() + at + kLatentFp8ScalesAt, DType::f32, 1,
+                                        scale);
+      device.pool().upload(pool);
+      const AttentionOutput after = device.run();
+      // Two query tokens do not see it.
+      for (std::int64_t i = 0; i < std::int64_t{2} * heads * kernels::kLatentValueDim; ++i) {
+        ASSERT_NEAR(kernels::reference::load_element(before.out.data(), DType::bf16, i),
+                    kernels::reference::load_element(after.out.data(), DType::bf16, i), 0.02)
+            << "scale " << scale << ", element " << i;
+      }
+    }
+  }
+}
+
 TEST_P(CudaLatent, DraftTrees) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 3000;
