@@ -6,6 +6,9 @@
 
 set(KVARENA_CUDA_ARCHS 90a CACHE STRING "CUDA architectures, e.g. 90a or 80;90a; ALL: every supported one")
 set(KVARENA_CUDA_ALL_ARCHS 80 90a 100)
+# For compute-sanitizer's racecheck alone: slower, with the same results (kernels/common/hopper.cuh).
+option(KVARENA_RACECHECK "Kernels synchronise in a way that racecheck can follow" OFF)
+mark_as_advanced(KVARENA_RACECHECK)
 
 set(KVARENA_HAVE_CUDA OFF)
 if(NOT KVARENA_CUDA STREQUAL "OFF")

@@ -36,6 +36,22 @@ __device__ __forceinline__ void arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
+/// How often a warp arrives for all its lanes. Once is enough: __syncwarp orders what the lanes did
+/// before the arrival. compute-sanitizer's racecheck does not follow that step from lane to lane,
+/// and reports a hazard for each one. A build for racecheck lets each lane arrive for itself
+/// (CMake: KVARENA_RACECHECK).
+#ifdef KVARENA_RACECHECK
+inline constexpr int kWarpArrivals = 32;
+#else
+inline constexpr int kWarpArrivals = 1;
+#endif
+
+/// Arrives kWarpArrivals times for what the lanes of this warp did before. All lanes call it.
+__device__ __forceinline__ void arrive_as_warp(Barrier* barrier, int lane) {
+  __syncwarp();
+  if (kWarpArrivals > 1 || lane == 0) arrive(barrier);
+}
+
 /// Arrives once and adds `bytes` to the bytes that the phase waits for.
 __device__ __forceinline__ void arrive_and_expect(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),

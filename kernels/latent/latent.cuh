@@ -33,9 +33,9 @@ __device__ __forceinline__ void set_registers() {
 template <class C>
 __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   // Logits and values need a tile, or both halves.
-  constexpr int kReaders = C::kHalves ? kValueWarps : 1 + kValueWarps;
+  constexpr int kReaders = (C::kHalves ? 0 : 1) + kValueWarps * kWarpArrivals;
   for (int i = 0; i < C::kStages; ++i) {
-    init_barrier(&shared.latents_full[i], C::kConverts ? 128 : 1);
+    init_barrier(&shared.latents_full[i], C::kConverts ? 128 : kWarpArrivals);
     for (Barrier& tile : shared.tile_empty[i]) init_barrier(&tile, kReaders);
   }
   for (Barrier& full : shared.weights_full) init_barrier(&full, 128);
@@ -44,16 +44,16 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
       for (Barrier& tile : stage) init_barrier(&tile, 1);
     }
   } else {
-    for (Barrier& empty : shared.weights_empty) init_barrier(&empty, kValueWarps);
+    for (Barrier& empty : shared.weights_empty) init_barrier(&empty, kValueWarps * kWarpArrivals);
     if constexpr (C::kPacked) {
       for (Barrier& full : shared.maxima_full) init_barrier(&full, 128);
     }
     if constexpr (C::kConverts) {
       for (Barrier& full : shared.ring_full) init_barrier(&full, 1);
-      for (Barrier& empty : shared.ring_empty) init_barrier(&empty, 4);
+      for (Barrier& empty : shared.ring_empty) init_barrier(&empty, 4 * kWarpArrivals);
     }
     init_barrier(&shared.result_full, 128);
-    init_barrier(&shared.result_empty, kValueWarps);
+    init_barrier(&shared.result_empty, kValueWarps * kWarpArrivals);
   }
   fence_barrier_init();
 }

@@ -111,8 +111,7 @@ struct Converter {
   __device__ __forceinline__ void convert_ring(char* to) {
     wait(&shared.ring_full[ring.at], ring.round);
     convert(shared.ring + ring.at * C::kPoolTileBytes, to);
-    __syncwarp();
-    if (lane == 0) arrive(&shared.ring_empty[ring.at]);
+    arrive_as_warp(&shared.ring_empty[ring.at], lane);
     ring.advance();
   }
 

@@ -54,11 +54,8 @@ struct Half {
   __device__ __forceinline__ bool any_of_half(bool is_true) const {
     return columns::any_of_warpgroup(is_true, half);
   }
-  /// One lane a warp tells that the warp needs a tile no more.
-  __device__ __forceinline__ void release(Barrier* barrier) const {
-    __syncwarp();
-    if (lane == 0) arrive(barrier);
-  }
+  /// Tells that the warp needs a tile no more.
+  __device__ __forceinline__ void release(Barrier* barrier) const { arrive_as_warp(barrier, lane); }
 
   /// Computes the logits of a slab.
   __device__ __forceinline__ void multiply_key(int stage) {

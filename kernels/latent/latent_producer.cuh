@@ -78,9 +78,8 @@ struct Producer {
       copy_bulk(shared_address(shared.latents[stage]) + i * C::kTileBytes, from, C::kPoolTileBytes,
                 full, hint);
     }
-    __syncwarp();
     // Not before all tiles are empty: those without tokens are cleared.
-    if (!kConverts && lane == 0) arrive(&shared.latents_full[stage]);
+    if (!kConverts) arrive_as_warp(&shared.latents_full[stage], lane);
   }
   /// Copies the tiles of slab `at` of a segment that have tokens.
   __device__ __forceinline__ void copy(const ColumnsSegment& segment, int at, int block,

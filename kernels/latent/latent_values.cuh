@@ -40,11 +40,8 @@ struct Values {
   }
   /// The column of number `k` of the thread.
   __device__ __forceinline__ int column_of(int k) const { return k / 2 * 8 + 2 * t + k % 2; }
-  /// One lane a warp tells that the warp needs something no more.
-  __device__ __forceinline__ void release(Barrier* barrier) const {
-    __syncwarp();
-    if (lane == 0) arrive(barrier);
-  }
+  /// Tells that the warp needs something no more.
+  __device__ __forceinline__ void release(Barrier* barrier) const { arrive_as_warp(barrier, lane); }
 
   /// Begins a segment.
   __device__ __forceinline__ void begin(const ColumnsSegment& /*segment*/) {}

@@ -181,8 +181,7 @@ struct Converter {
     wait(empty, parity ^ 1);
     convert(stage);
     fence_async_proxy();
-    __syncwarp();
-    if (order.lane == 0) arrive(full);
+    arrive_as_warp(full, order.lane);
   }
 
   __device__ __forceinline__ void run() {
@@ -200,8 +199,7 @@ struct Converter {
 #pragma unroll 1
       for (int tile = item.end_tile - 1; tile >= item.first_tile; --tile) {
         const RingPlace<kStages> place(filled++);
-        if (warp == 0 && order.lane == 0)
-          *static_cast<volatile int*>(&shared.tiles_copied) = filled;
+        if (warp == 0 && order.lane == 0) atomicExch(&shared.tiles_copied, filled);
         load(p.attention.kv.key, item, tile);
         fill(shared.keys[place.stage], &shared.keys_empty[place.stage], place.parity,
              &shared.keys_full[place.stage]);
@@ -210,9 +208,8 @@ struct Converter {
         fill(shared.values[place.stage], &shared.values_empty[place.stage], place.parity,
              &shared.values_full[place.stage]);
       }
-      __syncwarp();
       asm volatile("" : "+r"(n));  // the slot is found again: it takes no register in between
-      if (order.lane == 0) arrive(&shared.item_empty[RingPlace<kItemSlots>(n).stage]);
+      arrive_as_warp(&shared.item_empty[RingPlace<kItemSlots>(n).stage], order.lane);
     }
   }
 };

@@ -39,7 +39,7 @@ struct Copier {
     char* const stage = shared.keys[place.stage];
     wait(&shared.keys_empty[place.stage], place.parity ^ 1);
     ++keys;
-    if (lane == 0) *static_cast<volatile int*>(&shared.tiles_copied) = keys;
+    if (lane == 0) atomicExch(&shared.tiles_copied, keys);
     const int tile = n * kBlocks + lane;
     const int token = tile * kTileTokens;
     const bool is_seen = lane < kBlocks && token < seq_len && token + kTileTokens > first_token;
@@ -119,8 +119,7 @@ struct Copier {
       first_token = item.from;
       seq_len = item.seq_len;
       int next = lane < kBlocks ? item.blocks[lane].value : 0;
-      __syncwarp();
-      if (lane == 0) arrive(&shared.item_empty[place.stage]);
+      arrive_as_warp(&shared.item_empty[place.stage], lane);
       int block_of_values = 0;
       for (int i = 0; i <= tiles; ++i) {
         const int block_of_keys = next;

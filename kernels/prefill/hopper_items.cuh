@@ -168,8 +168,16 @@ struct ItemGiver {
                             ? table[launch.tiles_per_block.divide(tile)]
                             : BlockId{0};
     }
-    __syncwarp();
-    if (lane == 0) arrive(&shared.item_full[slot]);
+    arrive_as_warp(&shared.item_full[slot], lane);
+  }
+
+  /// Waits until copies of `tiles` tiles of K were begun.
+  __device__ void wait_for_copies(int tiles) const {
+    while (true) {
+      const int copied = lane == 0 ? atomicAdd(&shared.tiles_copied, 0) : 0;
+      if (__shfl_sync(kAllLanes, copied, 0) >= tiles) return;
+      __nanosleep(40);
+    }
   }
 
   /// Counts this thread block as ended. The last one resets the counters for the next launch: every
@@ -190,8 +198,7 @@ struct ItemGiver {
       wait(&shared.item_empty[place.stage], place.parity ^ 1);
       auto index = static_cast<int>(blockIdx.x);
       if (n > 0) {
-        const volatile int* copied = &shared.tiles_copied;
-        while (tiles_given - *copied > kTilesAhead) __nanosleep(40);
+        wait_for_copies(tiles_given - kTilesAhead);
         if (lane == 0) {
           index = static_cast<int>(gridDim.x) + atomicAdd(&p.counters->taken, 1);
         }
@@ -226,9 +233,8 @@ __device__ void prefetch_queries(const PrefillParams& p, const HopperLaunch& lau
     kept.head = item.head;
     const int first_row = item.rows_tile * Tile::kRows;
     const int rows = item.q_len * launch.group.value;
-    __syncwarp();
     if (tiles == 0) return;
-    if (lane == 0) arrive(&shared.item_empty[place.stage]);
+    arrive_as_warp(&shared.item_empty[place.stage], lane);
 #pragma unroll 1
     for (int i = lane; i < Tile::kRows * kLines; i += 32) {
       const int row = first_row + i / kLines;

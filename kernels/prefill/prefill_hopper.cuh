@@ -16,8 +16,9 @@ namespace kvarena::kernels::prefill {
 template <class Tile>
 __device__ void init_shared(HopperShared<Tile>& shared) {
   constexpr int kConsumerWarps = 8;
-  constexpr int kWriters = Tile::kIsFp8 ? Tile::kConverterWarps : 1;
-  constexpr int kItemReaders = kWriters + kConsumerWarps + (Tile::kPrefetchesQuery ? 1 : 0);
+  constexpr int kWriterWarps = Tile::kIsFp8 ? Tile::kConverterWarps : 1;
+  constexpr int kWriters = Tile::kIsFp8 ? kWriterWarps * kWarpArrivals : 1;
+  constexpr int kItemReaders = kWriterWarps + kConsumerWarps + (Tile::kPrefetchesQuery ? 1 : 0);
   for (int i = 0; i < Tile::kStages; ++i) {
     init_barrier(&shared.keys_full[i], kWriters);
     init_barrier(&shared.values_full[i], kWriters);
@@ -25,8 +26,8 @@ __device__ void init_shared(HopperShared<Tile>& shared) {
     init_barrier(&shared.values_empty[i], 2);
   }
   for (int i = 0; i < kItemSlots; ++i) {
-    init_barrier(&shared.item_full[i], 1);
-    init_barrier(&shared.item_empty[i], kItemReaders);
+    init_barrier(&shared.item_full[i], kWarpArrivals);
+    init_barrier(&shared.item_empty[i], kItemReaders * kWarpArrivals);
   }
   shared.tiles_copied = 0;
   fence_barrier_init();
