@@ -40,6 +40,7 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   }
   for (Barrier& full : shared.weights_full) init_barrier(&full, 128);
   if constexpr (C::kHalves) {
+    init_barrier(&shared.meeting, 256);
     for (auto& stage : shared.pool_full) {
       for (Barrier& tile : stage) init_barrier(&tile, 1);
     }

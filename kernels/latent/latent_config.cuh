@@ -132,6 +132,7 @@ requires(C::kHalves) struct alignas(1024) Shared<C> {
   Barrier tile_empty[C::kStages][C::kTiles];
   Barrier weights_full[C::kStages];
   Barrier pool_full[C::kStages][C::kTiles];  ///< a tile as it lies in the pool
+  Barrier meeting;                           ///< of both warpgroups, in a build for racecheck
 };
 
 /// The shared memory of an instance that reads packed latents: they are no operands.

@@ -37,6 +37,7 @@ struct Half {
   float o[kRuns][kRunDims / 2];
   float s[C::kTokens / 2];
   std::uint32_t weights[C::kTiles][4];
+  int meetings = 0;  ///< in a build for racecheck
   float maximum[2];  ///< before the scale; of columns column_of(h)
   float sum[2];      ///< of this thread's tokens of own slabs
 
@@ -53,6 +54,16 @@ struct Half {
   __device__ __forceinline__ int thread() const { return warp % 4 * 32 + lane; }
   __device__ __forceinline__ bool any_of_half(bool is_true) const {
     return columns::any_of_warpgroup(is_true, half);
+  }
+  /// Waits for both warpgroups. racecheck loses count of a named barrier when some of its threads
+  /// come to other named barriers more often than the rest in between.
+  __device__ __forceinline__ void meet() {
+    if constexpr (kWarpArrivals > 1) {
+      arrive(&shared.meeting);
+      wait(&shared.meeting, meetings++ & 1);
+    } else {
+      sync_named<kValuesBarrier>(kThreads);
+    }
   }
   /// Tells that the warp needs a tile no more.
   __device__ __forceinline__ void release(Barrier* barrier) const { arrive_as_warp(barrier, lane); }
@@ -333,7 +344,7 @@ struct Half {
       sum[h] += __shfl_xor_sync(~0U, sum[h], 2);
       if (t() == 0) shared.sum[half][column_of(h)] = sum[h];
     }
-    sync_named<kValuesBarrier>(kThreads);
+    meet();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       sum[h] = shared.sum[0][column_of(h)] + shared.sum[1][column_of(h)];
@@ -400,7 +411,7 @@ struct Half {
       const ColumnsSegment segment = columns::segment_of(words);
       if (segment.slabs == 0) return;
       load_query<C, kThreads>(launch, shared, segment, warp * 32 + lane);
-      sync_named<kValuesBarrier>(kThreads);
+      meet();
 #pragma unroll
       for (int i = 0; i < kDims / 2; ++i) out(i) = 0.0F;
 #pragma unroll

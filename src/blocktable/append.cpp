@@ -8,14 +8,12 @@
 #include "blocktable/tell_tokens.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
-#include <limits>
 #include <optional>
 #include <utility>
 
 namespace kvarena {
 namespace {
 
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kUsualBlockSize = 16;
 
 }  // namespace

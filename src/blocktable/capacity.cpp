@@ -1,6 +1,7 @@
 // Blocks for tokens to come: taken at once, or promised.
 
 #include "base/range_checks.hpp"
+#include "blocktable/append_demands.hpp"
 #include "blocktable/block_tables_impl.hpp"
 #include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
