@@ -7,6 +7,8 @@
 # filter may follow it: build/ci/tests/kernel/cuda_kernel_tests:CudaAppend.*. Without one, tests that
 # break the device on purpose are left out.
 #
+# racecheck wants a build with -DKVARENA_RACECHECK=ON (CONTRIBUTING.md says why).
+#
 # Exit status: 0 no report and every test passed; 1 a report, a failed test or a test that found no GPU;
 # 2 wrong arguments; 3 no compute-sanitizer on PATH (or in SANITIZER).
 set -euo pipefail
