@@ -17,9 +17,11 @@ namespace kvarena::kernels::latent {
 /// The named barrier of the warpgroups of logits.
 inline constexpr int kAllLogitsBarrier = 7;
 
-/// The constants of an instance for packed latents.
+/// The constants of an instance for packed latents: 16 or 32 columns. With 64 the outputs would
+/// take the registers of a warpgroup of logits.
 template <int kColumns_>
 struct PackedConfig {
+  static_assert(kColumns_ == 16 || kColumns_ == 32);
   using T = __nv_bfloat16;  ///< of q and out
   static constexpr bool kPacked = true;
   static constexpr bool kHalves = false;
@@ -30,7 +32,7 @@ struct PackedConfig {
   static constexpr int kKeyDim = kLatentDim;    ///< of a latent
   static constexpr int kTokens = 64;            ///< of a slab
   static constexpr int kTiles = kTokens / kTileTokens;
-  static constexpr int kStages = kColumns == 64 ? 3 : 4;
+  static constexpr int kStages = 4;
   static constexpr int kRuns = kDim / kLatentFp8Run;
   static constexpr int kRowBytes = kKeyDim * 2;                 ///< of a query column
   static constexpr int kGroupBytes = kAtomTokens * kRowBytes;   ///< of eight query columns
@@ -38,8 +40,7 @@ struct PackedConfig {
   static constexpr int kPoolTileBytes = kTileTokens * kLatentFp8Bytes;
   static constexpr int kTileBytes = kPoolTileBytes;
   static constexpr int kSlabBytes = kTiles * kTileBytes;
-  /// Warpgroups of logits. With 64 columns the outputs take the registers of a second one.
-  static constexpr int kLogitsGroups = kColumns == 64 ? 1 : 2;
+  static constexpr int kLogitsGroups = 2;  ///< warpgroups of logits
   static constexpr int kLogitsThreads = 128 * kLogitsGroups;
   static constexpr int kThreads = 384 + kLogitsThreads;
   // The weights of a slab: an operand [tokens, columns], as in Config.
@@ -54,8 +55,8 @@ struct PackedConfig {
   static constexpr int kSums = kColumns / 4;  ///< columns that a thread has a part of
   // Their sum over the warpgroups is what a launch of kThreads gets.
   static constexpr int kProducerRegisters = 24;
-  static constexpr int kLogitsRegisters = kColumns == 16 ? 96 : kColumns == 32 ? 112 : 136;
-  static constexpr int kValueRegisters = kColumns == 16 ? 128 : kColumns == 32 ? 112 : 176;
+  static constexpr int kLogitsRegisters = kColumns == 16 ? 96 : 112;
+  static constexpr int kValueRegisters = kColumns == 16 ? 128 : 112;
   // What columns_combine.cuh reads.
   static constexpr bool kCap = false;
   static constexpr bool kHasTiles = false;
@@ -120,66 +121,61 @@ __device__ __forceinline__ void load_packed_query(const Launch& launch, Shared<C
                                                   const ColumnsSegment& segment, float scale,
                                                   int thread) {
   constexpr int kUnits = C::kKeyDim / 32;
-  constexpr int kAtATime = C::kColumns == 64 ? 16 : C::kColumns;  // columns: registers are few
-  constexpr int kOfColumn = C::kLogitsThreads / kAtATime;         // threads
+  constexpr int kOfColumn = C::kLogitsThreads / C::kColumns;  // threads
   constexpr int kAtOnce = (kUnits + kOfColumn - 1) / kOfColumn;
   const ColumnsParams& p = launch.params;
-#pragma unroll 1
-  for (int first = 0; first < C::kColumns; first += kAtATime) {
-    const int its = first + thread / kOfColumn;
-    const int column = first_column<C>(segment) + its;
-    std::uint32_t words[kAtOnce][4][4];  // of a unit: [t][pairs]
-    const bool exists = column < segment.columns;
-    const columns::Place place =
-        columns::place_of(launch, segment.q_begin, segment.head, exists ? column : 0);
-    const char* const row =
-        static_cast<const char*>(p.q) + place.token * p.q_token_stride + place.head * C::kRowBytes;
-    float largest = 0.0F;
+  const int its = thread / kOfColumn;
+  const int column = first_column<C>(segment) + its;
+  std::uint32_t words[kAtOnce][4][4];  // of a unit: [t][pairs]
+  const bool exists = column < segment.columns;
+  const columns::Place place =
+      columns::place_of(launch, segment.q_begin, segment.head, exists ? column : 0);
+  const char* const row =
+      static_cast<const char*>(p.q) + place.token * p.q_token_stride + place.head * C::kRowBytes;
+  float largest = 0.0F;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int unit = i * kOfColumn + thread % kOfColumn;
-      const bool is_run = unit < C::kRuns * 4;
-      const int byte =
-          is_run ? unit / 4 * (kLatentFp8Run * 2) + unit % 4 * 16 : C::kDim * 2 + unit % 4 * 16;
+  for (int i = 0; i < kAtOnce; ++i) {
+    const int unit = i * kOfColumn + thread % kOfColumn;
+    const bool is_run = unit < C::kRuns * 4;
+    const int byte =
+        is_run ? unit / 4 * (kLatentFp8Run * 2) + unit % 4 * 16 : C::kDim * 2 + unit % 4 * 16;
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      load_piece(words[i][t], row + byte + t * (is_run ? 64 : 32), exists && unit < kUnits);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      const float2 pair = columns::unpack<typename C::T>(words[i][k / 4][k % 4]);
+      largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+    }
+  }
+#pragma unroll
+  for (int d = 1; d < kOfColumn; d *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, d));
+  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
+  const float inverse = __uint_as_float((254U - exponent) << 23);
+  if (thread % kOfColumn == 0) shared.factor[its] = __uint_as_float(exponent << 23) * scale;
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    const int unit = i * kOfColumn + thread % kOfColumn;
+    if (unit >= kUnits) continue;
+    const bool is_run = unit < C::kRuns * 4;
+    // The first of its two steps.
+    const int step = is_run ? unit / 4 * 8 + unit % 4 * 2 : C::kRuns * 8 + unit % 4 * 2;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      std::uint32_t out[4];
 #pragma unroll
       for (int t = 0; t < 4; ++t) {
-        load_piece(words[i][t], row + byte + t * (is_run ? 64 : 32), exists && unit < kUnits);
+        const float2 pair = columns::unpack<typename C::T>(words[i][t][k]);
+        out[t] = is_run ? columns::pack<__half>(pair.x * inverse, pair.y * inverse)
+                        : columns::pack<typename C::T>(pair.x * inverse, pair.y * inverse);
       }
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-      for (int k = 0; k < 16; ++k) {
-        const float2 pair = columns::unpack<typename C::T>(words[i][k / 4][k % 4]);
-        largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
-      }
-    }
-#pragma unroll
-    for (int d = 1; d < kOfColumn; d *= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, d));
-    const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
-    const float inverse = __uint_as_float((254U - exponent) << 23);
-    if (thread % kOfColumn == 0) shared.factor[its] = __uint_as_float(exponent << 23) * scale;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int unit = i * kOfColumn + thread % kOfColumn;
-      if (unit >= kUnits) continue;
-      const bool is_run = unit < C::kRuns * 4;
-      // The first of its two steps.
-      const int step = is_run ? unit / 4 * 8 + unit % 4 * 2 : C::kRuns * 8 + unit % 4 * 2;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        std::uint32_t out[4];
-#pragma unroll
-        for (int t = 0; t < 4; ++t) {
-          const float2 pair = columns::unpack<typename C::T>(words[i][t][k]);
-          out[t] = is_run ? columns::pack<__half>(pair.x * inverse, pair.y * inverse)
-                          : columns::pack<typename C::T>(pair.x * inverse, pair.y * inverse);
-        }
-        *reinterpret_cast<uint4*>(shared.query +
-                                  chunked_bytes(C::kRowBytes, its, step * 32 + k * kChunkBytes)) =
-            make_uint4(out[0], out[1], out[2], out[3]);
-      }
+      *reinterpret_cast<uint4*>(shared.query +
+                                chunked_bytes(C::kRowBytes, its, step * 32 + k * kChunkBytes)) =
+          make_uint4(out[0], out[1], out[2], out[3]);
     }
   }
   if (thread < C::kColumns) {

@@ -33,7 +33,6 @@ struct PackedLogits : Logits<C> {
   /// Chunks of a run that a thread has, with two tokens.
   static constexpr int kUnits = 2 * C::kRuns;
   static constexpr int kSteps = 4;  ///< of a unit
-  static constexpr bool kTurns = C::kLogitsGroups > 1;
   /// Weights are at most 2^(kBias + kLazyBits), which f16 has. Those down to 2^-21 of the largest
   /// keep all their bits.
   static constexpr float kBias = kWeightBias<__half>;
@@ -236,10 +235,8 @@ struct PackedLogits : Logits<C> {
 
   /// Decides about the maxima with the own slab, after the slab before. Returns whether they grow.
   __device__ __forceinline__ bool decide(int stage, int buffer) {
-    if constexpr (kTurns) {
-      if (slab > 0) wait(&shared.maxima_full[1 - warpgroup], (slab - 1) / 2 & 1);
-      if (slab > first) follow();
-    }
+    if (slab > 0) wait(&shared.maxima_full[1 - warpgroup], (slab - 1) / 2 & 1);
+    if (slab > first) follow();
     bool grows = false;
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) {
@@ -253,10 +250,8 @@ struct PackedLogits : Logits<C> {
       wait(&shared.weights_empty[buffer], ((slab / C::kWeightBuffers) & 1) ^ 1);
       raise(shared.keep[buffer]);
     }
-    if constexpr (kTurns) {
-      if (thread == 0) shared.grew[warpgroup] = static_cast<int>(grows);
-      arrive(&shared.maxima_full[warpgroup]);
-    }
+    if (thread == 0) shared.grew[warpgroup] = static_cast<int>(grows);
+    arrive(&shared.maxima_full[warpgroup]);
     return grows;
   }
 
@@ -286,7 +281,7 @@ struct PackedLogits : Logits<C> {
 
   /// Computes the weights of a slab, if it is one of the own ones.
   __device__ __forceinline__ void step(const ColumnsSegment& segment, int slab_token) {
-    if (kTurns && slab % 2 != warpgroup) {
+    if (slab % 2 != warpgroup) {
       ++slab;
       return;
     }
@@ -319,7 +314,7 @@ struct PackedLogits : Logits<C> {
 
   /// Adds up the sums of all threads, and gives them to the warpgroups of values.
   __device__ __forceinline__ void finish() {
-    if (kTurns && (slab - 1) % 2 != warpgroup) {
+    if ((slab - 1) % 2 != warpgroup) {
       wait(&shared.maxima_full[1 - warpgroup], (slab - 1) / 2 & 1);
       follow();
     }
@@ -343,7 +338,7 @@ struct PackedLogits : Logits<C> {
       float all = 0.0F;
       // The warpgroup that had the segment's first slab comes first: the order of the sum does not
       // depend on what the thread block computed before.
-      const int begins = kTurns ? (first & 1) * 4 : 0;
+      const int begins = (first & 1) * 4;
 #pragma unroll
       for (int w = 0; w < 4 * C::kLogitsGroups; ++w) all += shared.warp_values[w ^ begins][thread];
       shared.sum[thread] = all;
