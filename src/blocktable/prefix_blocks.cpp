@@ -33,7 +33,8 @@ std::int64_t PrefixBlocks::bytes(std::int64_t num_blocks,
 }
 
 /// A block that is being written and was released without a word is as if it had never been.
-Result<PrefixMatch> PrefixBlocks::match(const PrefixQuery& query) {
+Result<PrefixMatch> PrefixBlocks::match(const PrefixQuery& asked) {
+  const PrefixQuery query{asked.tokens, cache_.known_as(asked.salt), asked.extra_keys};
   if (std::ssize(query.tokens) > kMaxTokens) {
     return invalid_argument(Resource::num_tokens, std::ssize(query.tokens), 0, kMaxTokens);
   }
@@ -121,6 +122,12 @@ void PrefixBlocks::notice(std::span<const BlockId> ids) noexcept {
   for (const BlockId id : ids) {
     const PrefixBlock& block = cache_.index_.block(id);
     if (!block.is_registered() || cache_.is_alive(id)) continue;
+    if (cache_.fault_ == PrefixFault::misses_evictions && block.is_published()) {
+      const Generation now = manager_->generation(id);
+      cache_.index_.block(id).generation = now;
+      static_cast<void>(manager_->set_content(id, now, BlockContent::published));
+      continue;
+    }
     const bool is_anew =
         manager_->generation(id) != block.generation && manager_->reference_count(id) != 0;
     cache_.remove(id, !block.is_published() ? PrefixRemoval::aborted

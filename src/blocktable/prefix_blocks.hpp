@@ -69,6 +69,8 @@ class PrefixBlocks {
   void hash_run(Walk& walk, const Filled& filled) const noexcept;
   void find_registered(Walk& walk, const Filled& filled) const noexcept;
   void register_next(Walk& walk, const Filled& filled) noexcept;
+  void enter(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
+             std::uint64_t salt);
   PrefixPosition position_behind(const PrefixQuery& query, const PrefixMatch& found) const noexcept;
 
   BlockManager* manager_;

@@ -13,6 +13,8 @@ enum class PrefixFault : std::uint8_t {
   none,
   publishes_at_registration,  ///< a block is found before anything has written it
   drops_salts,                ///< all tenants are one
+  compares_stale_tokens,  ///< PrefixPool: a block that is registered again keeps its former tokens
+  misses_evictions,       ///< PrefixPool: a block that others have taken is found as before
 };
 
 /// Not safe while another thread makes tables.

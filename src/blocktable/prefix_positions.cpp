@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 namespace kvarena {
 namespace {
@@ -62,7 +63,8 @@ struct PrefixBlocks::Walk {
 };
 
 PrefixPosition PrefixBlocks::begin(std::uint64_t salt) const noexcept {
-  return {.pool = number_, .salt = salt, .root = words_of(cache_.hash_.root_of(salt))};
+  const std::uint64_t known = cache_.known_as(salt);
+  return {.pool = number_, .salt = known, .root = words_of(cache_.hash_.root_of(known))};
 }
 
 /// The chain is had back from the hash of the last block.
@@ -203,6 +205,20 @@ Status PrefixBlocks::check_new(std::span<const BlockId> ids, std::size_t found) 
   return status;
 }
 
+/// Enters a block. Only tests plant a fault.
+void PrefixBlocks::enter(BlockId id, Generation generation, const Hash128& hash,
+                         const PrefixContent& content, std::uint64_t salt) {
+  const PrefixBlock& former = cache_.index_.block(id);
+  if (cache_.fault_ == PrefixFault::compares_stale_tokens && former.registrations != 0) {
+    const std::int32_t* const tokens = cache_.index_.tokens_of(id);
+    const std::vector<std::int32_t> kept(tokens, tokens + cache_.block_size_);
+    const PrefixContent stale{kept.data(), content.keys, content.parent, content.salt};
+    return cache_.enter(id, generation, former.hash, stale, PrefixBlock::kWriter);
+  }
+  cache_.enter(id, generation, hash, content, PrefixBlock::kWriter);
+  if (cache_.fault_ == PrefixFault::publishes_at_registration) cache_.publish_block(id, salt);
+}
+
 /// Registers the next block of the walk.
 void PrefixBlocks::register_next(Walk& walk, const Filled& filled) noexcept {
   if (walk.in_run == walk.run.count) hash_run(walk, filled);
@@ -214,7 +230,7 @@ void PrefixBlocks::register_next(Walk& walk, const Filled& filled) noexcept {
   const PrefixContent content{filled.tokens.data() + walk.passed * cache_.block_size_, its,
                               walk.last(), walk.at.salt};
   cache_.contents_.begin_writing_blank(id);
-  cache_.enter(id, generation, chain ^ root, content, PrefixBlock::kWriter);
+  enter(id, generation, chain ^ root, content, walk.at.salt);
   cache_.registered_.add(chain.high, RegistrationFact(walk.salt_tag, root).packed());
   if (salts_.size() != 0) salts_[static_cast<std::size_t>(id.value)] = walk.at.salt;
   walk.pass(cache_.index_.link_to(id), its.size());

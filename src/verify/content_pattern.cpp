@@ -1,5 +1,6 @@
 #include "verify/content_pattern.hpp"
 
+#include <cmath>
 #include <cstring>
 
 namespace kvarena::verify {
@@ -45,6 +46,17 @@ void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKin
     const std::uint32_t last = lane(seed, bytes / 4, pattern);
     std::memcpy(out + (bytes - bytes % 4), &last, bytes % 4);
   }
+}
+
+// Exponents are 6 or 14 of 15, so an element is at most 240 and never a NaN. The first has exponent
+// 15 and no mantissa bit 2: at least 256 and at most 352, so no smaller scale is enough.
+float fill_index_row(std::uint64_t prefix_hash, std::int32_t layer, std::int32_t count,
+                     std::byte* out) noexcept {
+  constexpr Pattern kElements{.random = 0xc7c7c7c7U, .set = 0x30303030U};
+  const RowSeed seed = row_seed(prefix_hash, layer, RowKind::index, 0);
+  fill_lanes_portable(seed, static_cast<std::uint32_t>(count / 4), kElements, out);
+  out[0] = (out[0] & std::byte{0x83}) | std::byte{0x78};
+  return std::ldexp(1.0F, static_cast<int>(seed.high >> 29) - 4);
 }
 
 }  // namespace kvarena::verify

@@ -13,7 +13,7 @@
 namespace kvarena::verify {
 
 /// The kind of a row of elements.
-enum class RowKind : std::uint8_t { key, value, query };
+enum class RowKind : std::uint8_t { key, value, query, index };
 
 inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  ///< 2^64 by the golden ratio
 
@@ -72,5 +72,11 @@ KVARENA_HOST_DEVICE constexpr RowSeed row_seed(std::uint64_t prefix_hash, std::i
 /// K and V, and in [2, 8) for queries. Every value is exact in `dtype` (f32, f16 or bf16).
 void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKind kind,
               std::int32_t head, std::int32_t count, std::byte* out) noexcept;
+
+/// Fills the key of a sparse-attention index as a pool keeps it: `count` elements of fp8_e4m3 at
+/// `out`, one of at least 256 and the others of at most 240 in magnitude. Returns the scale, a
+/// power of two in [1/16, 8]. Element times scale is exact in bf16. `count` is a multiple of 4.
+float fill_index_row(std::uint64_t prefix_hash, std::int32_t layer, std::int32_t count,
+                     std::byte* out) noexcept;
 
 }  // namespace kvarena::verify

@@ -71,8 +71,10 @@ Status GroupVerifier::add_group(const LayerGroup& group) {
                      .value_in_key = group.value_in_key,
                      .derived = DerivedContent(shape, options_.num_q_heads, group.value_in_key),
                      .layers = {},
+                     .index_dim = group.index_dim,
                      .key_bytes = element * shape.head_dim_k,
-                     .value_bytes = group.value_in_key ? 0 : element * shape.head_dim_v});
+                     .value_bytes = group.value_in_key ? 0 : element * shape.head_dim_v,
+                     .index_bytes = std::int64_t{group.index_dim} * bytes_of(DType::bf16)});
   for (const GroupLayer& its : group.layers) {
     const auto view = cache_.layer_view(its.layer);
     if (!view) return view.status();
@@ -80,7 +82,12 @@ Status GroupVerifier::add_group(const LayerGroup& group) {
                        .owner = layout.owner_of(its.layer),
                        .part = layout.part_of(its.layer),
                        .group = groups_.size() - 1,
-                       .view = *view});
+                       .view = *view,
+                       .index = {}});
+    if (!layout.has_index(its.layer)) continue;
+    const auto index = cache_.index_view(its.layer);
+    if (!index) return index.status();
+    layers_.back().index = index->index;
   }
   return {};
 }
@@ -91,7 +98,9 @@ Status GroupVerifier::allocate() {
   std::int64_t query = 0;
   std::int64_t out = 0;
   for (const Group& group : groups_) {
-    content = std::max(content, aligned(tokens * group.key_bytes) + tokens * group.value_bytes);
+    content =
+        std::max(content, aligned(tokens * group.key_bytes) + aligned(tokens * group.value_bytes) +
+                              tokens * group.index_bytes);
     const std::int64_t rows = tokens * options_.num_q_heads;
     query = std::max(query, rows * group.shape.head_dim_k * bytes_of(group.shape.dtype));
     out = std::max(out, rows * group.shape.head_dim_v * bytes_of(out_dtype_));
@@ -149,13 +158,19 @@ MaybeFailure GroupVerifier::write_layers() {
   for (const Layer& layer : layers_) {
     if (!layer.owns()) continue;
     const Group& group = groups_[layer.group];
-    const std::int64_t bytes =
+    const std::int64_t index_offset =
         aligned(num_tokens() * group.key_bytes) + aligned(num_tokens() * group.value_bytes);
+    const std::int64_t bytes = index_offset + aligned(num_tokens() * group.index_bytes);
     if (offset > 0 && offset + bytes > content_.bytes()) {
       if (Status s = bytes_.synchronize(); !s) return unexpected("synchronize", s);
       offset = 0;
     }
     if (Status s = write_layer(layer, offset); !s) return unexpected("write_kv", s);
+    if (group.index_dim > 0) {
+      if (Status s = write_index(layer, offset + index_offset); !s) {
+        return unexpected("write_index", s);
+      }
+    }
     offset += bytes;
   }
   return std::nullopt;
@@ -255,7 +270,7 @@ MaybeFailure GroupVerifier::check_layer(const WrittenSequence& sequence, const L
     return wrong_byte(sequence, layer, kind, first, at, rows_[static_cast<std::size_t>(at)],
                       wanted[at]);
   }
-  return std::nullopt;
+  return group.index_dim > 0 ? check_index(sequence, layer, first, end) : std::nullopt;
 }
 
 MaybeFailure GroupVerifier::wrong_byte(const WrittenSequence& sequence, const Layer& layer,

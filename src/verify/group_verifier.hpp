@@ -2,10 +2,11 @@
 
 /// @file
 /// `GroupVerifier`: verifies a cache whose layers keep different data. As KvVerifier it writes K
-/// and V that are a function of the sequence and compares bytes and attention with what is derived
-/// again. A block of a window or a chunk is compared in the step after which it leaves, the others
-/// when their sequence ends. States are compared in each step (`StateVerifier`). Content is made
-/// and compared on the host, on a GPU too. One thread at a time.
+/// and V, and the keys of a sparse-attention index, that are a function of the sequence and
+/// compares bytes and attention with what is derived again. A block of a window or a chunk is
+/// compared in the step after which it leaves, the others when their sequence ends. States are
+/// compared in each step (`StateVerifier`). Content is made and compared on the host, on a GPU too.
+/// One thread at a time.
 
 #include "verify/failure.hpp"
 #include "verify/pool_bytes.hpp"
@@ -120,8 +121,10 @@ class GroupVerifier final : public StepVerifier {
     bool value_in_key = false;
     DerivedContent derived;
     std::vector<std::size_t> layers;  // places in layers_, of those with data of their own
+    std::int32_t index_dim = 0;       // of a sparse-attention index; 0: none
     std::int64_t key_bytes = 0;       // of one token in one layer
     std::int64_t value_bytes = 0;     // of V that is not in K
+    std::int64_t index_bytes = 0;     // of a key of the index, as it is given to the cache
   };
   /// A layer with K and V, or one that reads those of another.
   struct Layer {
@@ -130,6 +133,7 @@ class GroupVerifier final : public StepVerifier {
     std::int32_t part = 0;  // its table
     std::size_t group = 0;
     KvLayerView view;
+    PlaneView index;  // where the layer has one
     bool owns() const noexcept { return layer == owner; }
   };
 
@@ -139,11 +143,16 @@ class GroupVerifier final : public StepVerifier {
   void take_hashes(std::span<const StepRow> rows);
   MaybeFailure write_layers();
   Status write_layer(const Layer& layer, std::int64_t offset);
+  Status write_index(const Layer& layer, std::int64_t offset);
   MaybeFailure check_leaving(std::span<const StepRow> rows);
   MaybeFailure check_tokens(const WrittenSequence& sequence, Group& group, std::int64_t first,
                             std::int64_t end);
   MaybeFailure check_layer(const WrittenSequence& sequence, const Layer& layer, std::int64_t first,
                            std::int64_t end);
+  MaybeFailure check_index(const WrittenSequence& sequence, const Layer& layer, std::int64_t first,
+                           std::int64_t end);
+  MaybeFailure wrong_index(const WrittenSequence& sequence, const Layer& layer, std::int64_t first,
+                           std::int64_t token, std::string_view what, std::string wanted);
   MaybeFailure wrong_byte(const WrittenSequence& sequence, const Layer& layer, RowKind kind,
                           std::int64_t first, std::int64_t offset, std::byte found,
                           std::byte wanted);
@@ -161,7 +170,7 @@ class GroupVerifier final : public StepVerifier {
   DType out_dtype_;
   std::vector<Group> groups_;
   std::vector<Layer> layers_;  // by number
-  StagedBytes content_;        // K and V of some layers
+  StagedBytes content_;        // K, V and index keys of some layers
   StagedBytes queries_;
   StagedBytes outputs_;
   std::vector<std::uint64_t> before_;       // of each row, in front of the step
@@ -169,6 +178,8 @@ class GroupVerifier final : public StepVerifier {
   std::vector<std::uint64_t> hashes_;       // of a whole sequence
   std::vector<std::int64_t> blocks_;
   std::vector<std::byte> rows_;
+  std::vector<std::byte> index_row_;
+  std::vector<float> scales_;
   std::int64_t steps_ = 0;
   std::int64_t next_turn_ = 0;
   std::int64_t turns_ = 0;

@@ -61,4 +61,24 @@ Status PoolBytes::read_rows(const PlaneView& plane, std::int32_t block_size,
   return {};
 }
 
+Status PoolBytes::read_scales(const PlaneView& plane, std::int32_t block_size,
+                              std::span<const std::int64_t> blocks, std::int64_t first,
+                              std::int64_t end, std::vector<float>& scales) {
+  if (Status s = synchronize(); !s) return s;
+  scales.resize(blocks.size() * static_cast<std::size_t>(block_size));
+  float* to = scales.data();
+  for (const std::int64_t block : blocks) {
+    const std::byte* const from = plane.base + scale_byte(plane, block_size, block, 0, 0);
+    const std::int64_t bytes = std::int64_t{block_size} * std::int64_t{sizeof(float)};
+    if (Status s = read(reinterpret_cast<std::byte*>(to), from, bytes); !s) return s;
+    to += block_size;
+  }
+  if (!is_host_) {
+    if (Status s = synchronize(); !s) return s;
+  }
+  scales.erase(scales.begin(), scales.begin() + first % block_size);
+  scales.resize(static_cast<std::size_t>(end - first));
+  return {};
+}
+
 }  // namespace kvarena::verify

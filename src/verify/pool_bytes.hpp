@@ -62,6 +62,11 @@ class PoolBytes {
   Status read_rows(const PlaneView& plane, std::int32_t block_size,
                    std::span<const std::int64_t> blocks, std::int64_t first, std::int64_t end,
                    std::vector<std::byte>& rows);
+  /// Reads the scales of tokens `first` .. `end` - 1 in a plane with one head and scales by token
+  /// into `scales`, [tokens]. `blocks` as for read_rows. Waits for the device.
+  Status read_scales(const PlaneView& plane, std::int32_t block_size,
+                     std::span<const std::int64_t> blocks, std::int64_t first, std::int64_t end,
+                     std::vector<float>& scales);
 
  private:
   Status copy(std::byte* target, const std::byte* source, std::int64_t bytes);

@@ -24,6 +24,8 @@ struct VerificationReport {
   std::int64_t kv_bytes_compared = 0;     ///< read back through the tables and compared exactly
   std::int64_t state_bytes_written = 0;   ///< states of recurrent layers
   std::int64_t state_bytes_compared = 0;  ///< read back at the slots of steps and compared exactly
+  std::int64_t index_bytes_written = 0;   ///< keys of sparse-attention indexes, with their scales
+  std::int64_t index_bytes_compared = 0;  ///< read back through the tables and compared exactly
   std::int64_t sequences_compared = 0;    ///< sequences of which bytes were compared
   std::int64_t attention_rows =
       0;                      ///< query tokens compared with the reference, each layer counted

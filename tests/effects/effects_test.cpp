@@ -8,6 +8,7 @@
 
 #include "effects/cache_world.hpp"
 #include "effects/campaign.hpp"
+#include "effects/prefix_world.hpp"
 #include "effects/step_world.hpp"
 #include "effects/tables_world.hpp"
 #include "model/optimised.hpp"
@@ -40,6 +41,8 @@ void expect_promises_kept(const World& world, std::uint64_t percent) {
 TEST(Effects, TablesKeepTheirPromises) { expect_promises_kept(tables_world(), 60); }
 TEST(Effects, CachesKeepTheirPromises) { expect_promises_kept(cache_world(), 25); }
 TEST(Effects, StepsKeepTheirPromises) { expect_promises_kept(step_world(), 15); }
+// Beside the 100 percent of the others.
+TEST(Effects, PrefixPoolsKeepTheirPromises) { expect_promises_kept(prefix_world(), 20); }
 
 }  // namespace
 }  // namespace kvarena::test

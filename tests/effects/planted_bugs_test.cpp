@@ -3,6 +3,7 @@
 
 #include "blocktable/prefix_faults.hpp"
 #include "effects/cache_world.hpp"
+#include "effects/prefix_world.hpp"
 #include "effects/shrink.hpp"
 #include "effects/simulated_memory.hpp"
 #include "effects/tables_world.hpp"
@@ -44,28 +45,30 @@ TEST(PlantedBugs, ALateCopyOnWriteIsSeen) { expect_seen(PlantedBug::copies_after
 TEST(PlantedBugs, ALostTokenIsSeen) { expect_seen(PlantedBug::drops_last_write, 3); }
 TEST(PlantedBugs, AReaderThatDoesNotWaitIsSeen) { expect_seen(PlantedBug::ignores_waits, 5); }
 
-std::optional<Failure> play_with(PrefixFault fault, const Program& program, std::string* story) {
+std::optional<Failure> play_with(PrefixFault fault, const World& world, const Program& program,
+                                 std::string* story) {
   set_prefix_fault(fault);
-  std::optional<Failure> failure = play_caches(program, story, false);
+  std::optional<Failure> failure = world.play(program, story);
   set_prefix_fault(PrefixFault::none);
   return failure;
 }
 
-/// Expects that caches with the fault break a promise that sound ones keep, in a short program.
-void expect_seen(PrefixFault fault, std::size_t longest) {
+/// Expects that a world with the fault breaks a promise that the sound one keeps, in a short
+/// program.
+void expect_seen(PrefixFault fault, const World& world, std::size_t longest) {
   const auto former = set_violation_handler([](const Status&, const char*, const char*) {});
-  const Fails fails = [fault](const Program& p) {
-    return play_with(fault, p, nullptr) && !play_with(PrefixFault::none, p, nullptr);
+  const Fails fails = [fault, &world](const Program& p) {
+    return play_with(fault, world, p, nullptr) && !play_with(PrefixFault::none, world, p, nullptr);
   };
   bool is_seen = false;
   for (std::uint64_t number = 0; number < 2000 && !is_seen; ++number) {
     std::mt19937_64 random(number);
-    const Program program = random_program(random, cache_world().weights, 100);
+    const Program program = random_program(random, world.weights, 100);
     if (!fails(program)) continue;
     is_seen = true;
     const Program shortest = shrink(program, fails);
     std::string story;
-    const auto failure = play_with(fault, shortest, &story);
+    const auto failure = play_with(fault, world, shortest, &story);
     EXPECT_LE(shortest.operations.size(), longest) << story << failure->text;
   }
   EXPECT_TRUE(is_seen);
@@ -73,10 +76,18 @@ void expect_seen(PrefixFault fault, std::size_t longest) {
 }
 
 TEST(PlantedBugs, ABlockThatIsFoundBeforeItIsWrittenIsSeen) {
-  expect_seen(PrefixFault::publishes_at_registration, 4);
+  expect_seen(PrefixFault::publishes_at_registration, cache_world(), 4);
+  expect_seen(PrefixFault::publishes_at_registration, prefix_world(), 12);
 }
 TEST(PlantedBugs, ATenantWhoFindsBlocksOfAnotherIsSeen) {
-  expect_seen(PrefixFault::drops_salts, 4);
+  expect_seen(PrefixFault::drops_salts, cache_world(), 4);
+  expect_seen(PrefixFault::drops_salts, prefix_world(), 12);
+}
+TEST(PlantedBugs, FormerTokensOfABlockThatIsRegisteredAgainAreSeen) {
+  expect_seen(PrefixFault::compares_stale_tokens, prefix_world(), 12);
+}
+TEST(PlantedBugs, ABlockThatOthersHaveTakenIsSeen) {
+  expect_seen(PrefixFault::misses_evictions, prefix_world(), 12);
 }
 
 constexpr std::array<std::int64_t, 2> kSlots = {0, 1};

@@ -2,6 +2,7 @@
 // program and the same end, and the judge of recycled blocks sees what it is there for.
 
 #include "effects/cache_world.hpp"
+#include "effects/prefix_world.hpp"
 #include "effects/shrink.hpp"
 #include "effects/step_world.hpp"
 #include "effects/tables_world.hpp"
@@ -159,8 +160,44 @@ TEST_F(WorldsTest, ProgramsOfStepsReachEveryOutcome) {
        "goes on from what the device took last", "a launch runs that no step was staged for"});
 }
 
+TEST_F(WorldsTest, ProgramsOfPrefixPoolsReachEveryOutcome) {
+  expect_told(prefix_world(), 400,
+              {"begins with 0 of",
+               "begins with 4 of",
+               "begins with 8 of",
+               ": capped",
+               ": less_than_a_block",
+               ": never_seen",
+               ": evicted",
+               ": other_salt",
+               ": other_extra_key",
+               ": not_yet_published",
+               "adopt is refused: failed_precondition content",
+               "is forked into",
+               "is truncated to",
+               "is destroyed",
+               "3 evicted",
+               "by a transfer",
+               "registers 0 of 1",
+               "register_blocks is refused: stale_handle",
+               "publishes 3 block(s)",
+               "other tokens, forgotten",
+               "other tokens, taken back",
+               "the write of block",
+               "are forgotten",
+               "an outsider takes",
+               "its ticket retires",
+               "the engine tells what it allocates and releases never",
+               "publish by a stale handle is refused",
+               "behind no position is refused",
+               "of half a block is refused",
+               "that nobody holds is refused",
+               "of a block twice is refused",
+               "that is none is refused"});
+}
+
 TEST_F(WorldsTest, TheSameProgramEndsTheSame) {
-  for (const World* world : {&tables_world(), &cache_world(), &step_world()}) {
+  for (const World* world : {&tables_world(), &cache_world(), &step_world(), &prefix_world()}) {
     for (std::uint64_t number = 0; number < 20; ++number) {
       const Program program = program_of(*world, number);
       ASSERT_EQ(program, program_of(*world, number));
@@ -175,7 +212,7 @@ TEST_F(WorldsTest, TheSameProgramEndsTheSame) {
 }
 
 TEST_F(WorldsTest, ProgramsCanBeEmptyOrOfAnyOperationAlone) {
-  for (const World* world : {&tables_world(), &cache_world(), &step_world()}) {
+  for (const World* world : {&tables_world(), &cache_world(), &step_world(), &prefix_world()}) {
     EXPECT_FALSE(world->play({}, nullptr).has_value());
     for (const KindWeight& entry : world->weights) {
       const Program program{.setup = {}, .operations = {{entry.kind, {3, 1, 4, 1}}}};

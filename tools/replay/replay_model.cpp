@@ -34,7 +34,7 @@ bool is_uniform(const capacity::ModelGroups& groups) {
   const bool shares = std::ranges::any_of(
       first.layers, [](const GroupLayer& layer) { return layer.reads_layer >= 0; });
   return groups.groups.size() == 1 && first.kind == PagedKind::full && !first.value_in_key &&
-         !shares;
+         first.index_dim == 0 && !shares;
 }
 
 /// Leaves the first layers of a model.

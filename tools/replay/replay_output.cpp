@@ -70,6 +70,8 @@ Json verification_json(const ReplayOptions& options, const ReplayReport& report)
           {"kv_bytes_compared", seen.kv_bytes_compared},
           {"state_bytes_written", seen.state_bytes_written},
           {"state_bytes_compared", seen.state_bytes_compared},
+          {"index_bytes_written", seen.index_bytes_written},
+          {"index_bytes_compared", seen.index_bytes_compared},
           {"sequences_compared", seen.sequences_compared},
           {"attention_rows", seen.attention_rows},
           {"max_error", seen.max_error},
@@ -169,15 +171,22 @@ std::string verification_lines(const ReplayOptions& options, const ReplayReport&
         fmt::format("  states         {} written, {} read back at the slots of steps and equal\n",
                     human_bytes(seen.state_bytes_written), human_bytes(seen.state_bytes_compared));
   }
-  return states + fmt::format(
-                      "  KV content     {}, {} layers: {} written, {} read back through the tables "
-                      "and equal\n"
-                      "  attention      {} rows against contiguous double precision, largest "
-                      "relative error {:.1e} "
-                      "(limit {:.1e})\n",
-                      model_name, options.attention.shape.num_layers,
-                      human_bytes(seen.kv_bytes_written), human_bytes(seen.kv_bytes_compared),
-                      grouped(seen.attention_rows), seen.max_error, seen.tolerance);
+  std::string indexes;
+  if (seen.index_bytes_written > 0) {
+    indexes =
+        fmt::format("  index keys     {} written, {} read back through the tables and equal\n",
+                    human_bytes(seen.index_bytes_written), human_bytes(seen.index_bytes_compared));
+  }
+  return states + indexes +
+         fmt::format(
+             "  KV content     {}, {} layers: {} written, {} read back through the tables "
+             "and equal\n"
+             "  attention      {} rows against contiguous double precision, largest "
+             "relative error {:.1e} "
+             "(limit {:.1e})\n",
+             model_name, options.attention.shape.num_layers, human_bytes(seen.kv_bytes_written),
+             human_bytes(seen.kv_bytes_compared), grouped(seen.attention_rows), seen.max_error,
+             seen.tolerance);
 }
 
 std::string measured_lines(const MeasuredReport& measured) {

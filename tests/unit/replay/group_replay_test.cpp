@@ -105,6 +105,8 @@ TEST_P(GroupReplay, EveryByteAndRowIsVerified) {
   EXPECT_EQ(seen.kv_bytes_written, tokens * model_.token_bytes());
   // What leaves a window is compared when it leaves, the rest at the end.
   EXPECT_EQ(seen.kv_bytes_compared, seen.kv_bytes_written);
+  EXPECT_EQ(seen.index_bytes_written, tokens * model_.index_bytes());
+  EXPECT_EQ(seen.index_bytes_compared, seen.index_bytes_written);
   EXPECT_EQ(seen.sequences_compared, 4);
   EXPECT_GE(seen.attention_rows, model_.num_attention_layers() * (30 + 12 + 47 + 20));
   EXPECT_LT(seen.max_error, seen.tolerance);
@@ -258,6 +260,32 @@ TEST_P(GroupReplay, AFlippedByteOfAnyGroupIsFound) {
     EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
     EXPECT_HAS(outcome.why.found, "layer " + std::to_string(layer));
   }
+}
+
+/// Replays with one byte of an index key, or of a scale, that is as it was before its token came.
+std::string found_with_stale_index(bool is_scale) {
+  const GroupTraceModel model(test::GroupModelKind::index);
+  BytePlanter planter([is_scale](EnginePool& pool, const Job& job) {
+    const IndexView view = pool.cache()->index_view(1).value();
+    const std::int64_t slot = pool.tables().slot_of(job.sequence, 41, 0).value();
+    const auto token = static_cast<std::int32_t>(slot % view.block_size);
+    const std::int64_t block = slot / view.block_size;
+    const std::int64_t at =
+        is_scale ? scale_byte(view.index, view.block_size, block, 0, token) + 2
+                 : block * view.index.block_stride + token * view.index.token_stride + 5;
+    return view.index.base + at;
+  });
+  const auto outcome = replay_of(kArrivals, full_options(model), &planter);
+  EXPECT_TRUE(planter.is_planted);
+  EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
+  return outcome.why.found;
+}
+
+TEST(GroupReplayOfIndexes, AStaleKeyAndAStaleScaleAreFound) {
+  const std::string key = found_with_stale_index(false);
+  EXPECT_HAS(key, "the index key of request");
+  EXPECT_HAS(key, "token 41, layer 1: byte 5 is");
+  EXPECT_HAS(found_with_stale_index(true), "token 41, layer 1: the scale is");
 }
 
 class GroupReplayOfStates : public GroupReplay {};

@@ -20,19 +20,20 @@ enum class GroupModelKind : std::uint8_t {
   window_alone,   ///< every layer has a window
   chunk,          ///< a full group and chunks
   latent,         ///< latents, V in K
+  index,          ///< latents with the keys of a sparse-attention index
   shared,         ///< layers that read the K and V of others
   state,          ///< a full group and states, by kernels that read one slot and write another
   state_in_place  ///< states by kernels in place, in parts, that keep nothing for an undo
 };
 
 inline constexpr GroupModelKind kGroupModelKinds[] = {
-    GroupModelKind::window,        GroupModelKind::window_alone, GroupModelKind::chunk,
-    GroupModelKind::latent,        GroupModelKind::shared,       GroupModelKind::state,
-    GroupModelKind::state_in_place};
+    GroupModelKind::window, GroupModelKind::window_alone,  GroupModelKind::chunk,
+    GroupModelKind::latent, GroupModelKind::index,         GroupModelKind::shared,
+    GroupModelKind::state,  GroupModelKind::state_in_place};
 
 inline std::string_view name_of(GroupModelKind kind) noexcept {
-  constexpr std::string_view kNames[] = {"Window", "WindowAlone", "Chunk",       "Latent",
-                                         "Shared", "State",       "StateInPlace"};
+  constexpr std::string_view kNames[] = {"Window", "WindowAlone", "Chunk", "Latent",
+                                         "Index",  "Shared",      "State", "StateInPlace"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -50,12 +51,10 @@ class GroupTraceModel {
         add(PagedKind::full, {3});
         add(PagedKind::chunk, {0, 1, 2}, 40);
         break;
-      case GroupModelKind::latent:
-        add(PagedKind::full, {0, 1, 2});
-        groups.back().num_kv_heads = 1;
-        groups.back().head_dim_k = 24;
-        groups.back().head_dim_v = 16;
-        groups.back().value_in_key = true;
+      case GroupModelKind::latent: add_latents({0, 1, 2}); break;
+      case GroupModelKind::index:
+        add_latents({0, 1, 2});
+        groups.back().index_dim = 12;
         break;
       case GroupModelKind::shared:
         add(PagedKind::full, {0, 2});
@@ -85,6 +84,14 @@ class GroupTraceModel {
       const std::int64_t dims =
           group.head_dim_k + (group.value_in_key ? 0 : std::int64_t{group.head_dim_v});
       bytes += owners(group) * group.num_kv_heads * dims * bytes_of(group.dtype);
+    }
+    return bytes;
+  }
+  /// The keys of a token in all indexes, with their scales.
+  std::int64_t index_bytes() const {
+    std::int64_t bytes = 0;
+    for (const LayerGroup& group : groups) {
+      if (group.index_dim > 0) bytes += owners(group) * (group.index_dim + 4);
     }
     return bytes;
   }
@@ -130,6 +137,13 @@ class GroupTraceModel {
                       .dtype = DType::bf16,
                       .block_size_tokens = 8,
                       .limit_tokens = limit});
+  }
+  void add_latents(std::initializer_list<std::int32_t> numbers) {
+    add(PagedKind::full, numbers);
+    groups.back().num_kv_heads = 1;
+    groups.back().head_dim_k = 24;
+    groups.back().head_dim_v = 16;
+    groups.back().value_in_key = true;
   }
   void add_states(std::initializer_list<std::int32_t> numbers, StateMode mode, bool keeps) {
     std::vector<GroupLayer>& layers = layers_.emplace_back();

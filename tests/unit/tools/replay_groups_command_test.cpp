@@ -101,6 +101,19 @@ TEST_F(ReplayGroupsCommand, VerifiesStatesOfTheFirstLayers) {
   EXPECT_EQ(json["verification"]["failures"], 0);
 }
 
+TEST_F(ReplayGroupsCommand, VerifiesTheKeysOfASparseIndex) {
+  const auto json = json_of({"--model", "DeepSeek-V3.2", "--layers", "2", "--attention", "sample",
+                             "--device", "cpu", "--max-running", "2"});
+  const auto& seen = json["verification"];
+  // 576 elements of bf16 in a latent; 128 e4m3 and a scale in a key.
+  EXPECT_EQ(seen["index_bytes_written"].get<std::int64_t>() * 1152,
+            seen["kv_bytes_written"].get<std::int64_t>() * 132);
+  EXPECT_EQ(seen["index_bytes_compared"].get<std::int64_t>() * 1152,
+            seen["kv_bytes_compared"].get<std::int64_t>() * 132);
+  EXPECT_GT(seen["index_bytes_compared"], 0);
+  EXPECT_EQ(seen["failures"], 0);
+}
+
 // Checkpoints of states lie at the ends of blocks, whatever their size.
 TEST_F(ReplayGroupsCommand, TakesBlocksThatDoNotDivideTheUsualDistance) {
   const auto json =
