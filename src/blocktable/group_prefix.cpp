@@ -31,6 +31,10 @@ void BlockTables::Impl::Groups::fit_prefix(PrefixMatch& found) const noexcept {
   }
   if (longest == found.blocks) return;
   found.stop = PrefixStop::other_group;
+  found.removal = PrefixMatch{}.removal;
+  found.removal_serial = 0;
+  found.removal_by = kNoSequence;
+  found.removal_time = 0;
   found.blocks = longest;
   found.tokens = longest * block_size;
 }

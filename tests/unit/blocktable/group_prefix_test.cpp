@@ -145,6 +145,23 @@ TEST_F(GroupPrefixTest, WindowsThatAreEvictedFirstShortenHitsAndNothingElse) {
   EXPECT_LT(match(counted(50)).tokens, 40);
 }
 
+TEST_F(GroupPrefixTest, AnEvictionIsToldOnlyWhereItStoppedTheHit) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true}, 12));
+  const Tokens prompt = counted(25);
+  compute(counted(24), 24);  // 6 pages and 2 or more
+  const SequenceId id = tables_->create_sequence().value();
+  int by_group = 0;
+  for (int block = 0; block < 5; ++block) {
+    grow(id, counted(4, 1000 + 4 * block));
+    const PrefixMatch found = match(prompt);
+    if (found.stop != PrefixStop::other_group || found.registered_tokens == 24) continue;
+    ++by_group;
+    EXPECT_EQ(found.removal_by, kNoSequence);
+    EXPECT_EQ(found.removal_serial, 0u);
+  }
+  EXPECT_GT(by_group, 0);
+}
+
 TEST_F(GroupPrefixTest, AStateIsFoundAtItsLengthAlone) {
   ASSERT_OK(make({kFull, kState}));
   compute(counted(30), 30);  // states at 8, 16 and 24
