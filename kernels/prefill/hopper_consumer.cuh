@@ -403,7 +403,8 @@ struct Consumer {
       const int last_end = visible_end(item, launch, first_row + Tile::kRows - 1);
       [[maybe_unused]] const int head = item.head;
       begin(item);
-      arrive_as_warp(&shared.item_empty[slot], static_cast<int>(threadIdx.x) % 32);
+      __syncwarp();
+      if (kWarpArrivals > 1 || (g == 0 && t == 0)) arrive(&shared.item_empty[slot]);
       // Tiles before `top` and from `bottom` on have tokens that some row does not see.
       const int top = min(max(end_tile - first_end / N, 1), tiles);
       int bottom = tiles;

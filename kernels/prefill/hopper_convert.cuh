@@ -199,7 +199,7 @@ struct Converter {
 #pragma unroll 1
       for (int tile = item.end_tile - 1; tile >= item.first_tile; --tile) {
         const RingPlace<kStages> place(filled++);
-        if (warp == 0 && order.lane == 0) atomicExch(&shared.tiles_copied, filled);
+        if (warp == 0 && order.lane == 0) tell_copies(shared.tiles_copied, filled);
         load(p.attention.kv.key, item, tile);
         fill(shared.keys[place.stage], &shared.keys_empty[place.stage], place.parity,
              &shared.keys_full[place.stage]);
@@ -208,8 +208,11 @@ struct Converter {
         fill(shared.values[place.stage], &shared.values_empty[place.stage], place.parity,
              &shared.values_full[place.stage]);
       }
+      __syncwarp();
       asm volatile("" : "+r"(n));  // the slot is found again: it takes no register in between
-      arrive_as_warp(&shared.item_empty[RingPlace<kItemSlots>(n).stage], order.lane);
+      if (kWarpArrivals > 1 || order.lane == 0) {
+        arrive(&shared.item_empty[RingPlace<kItemSlots>(n).stage]);
+      }
     }
   }
 };

@@ -39,7 +39,7 @@ struct Copier {
     char* const stage = shared.keys[place.stage];
     wait(&shared.keys_empty[place.stage], place.parity ^ 1);
     ++keys;
-    if (lane == 0) atomicExch(&shared.tiles_copied, keys);
+    if (lane == 0) tell_copies(shared.tiles_copied, keys);
     const int tile = n * kBlocks + lane;
     const int token = tile * kTileTokens;
     const bool is_seen = lane < kBlocks && token < seq_len && token + kTileTokens > first_token;

@@ -171,11 +171,11 @@ struct ItemGiver {
     arrive_as_warp(&shared.item_full[slot], lane);
   }
 
-  /// Waits until copies of `tiles` tiles of K were begun.
-  __device__ void wait_for_copies(int tiles) const {
-    while (true) {
-      const int copied = lane == 0 ? atomicAdd(&shared.tiles_copied, 0) : 0;
-      if (__shfl_sync(kAllLanes, copied, 0) >= tiles) return;
+  /// Waits until all but kTilesAhead of the tiles of K that were given out are copied.
+  __device__ __forceinline__ void wait_for_copies(int tiles_given) const {
+    const volatile int* copied = &shared.tiles_copied;
+    while (tiles_given - (kWarpArrivals > 1 ? atomicAdd(&shared.tiles_copied, 0) : *copied) >
+           kTilesAhead) {
       __nanosleep(40);
     }
   }
@@ -198,7 +198,7 @@ struct ItemGiver {
       wait(&shared.item_empty[place.stage], place.parity ^ 1);
       auto index = static_cast<int>(blockIdx.x);
       if (n > 0) {
-        wait_for_copies(tiles_given - kTilesAhead);
+        wait_for_copies(tiles_given);
         if (lane == 0) {
           index = static_cast<int>(gridDim.x) + atomicAdd(&p.counters->taken, 1);
         }
@@ -233,8 +233,9 @@ __device__ void prefetch_queries(const PrefillParams& p, const HopperLaunch& lau
     kept.head = item.head;
     const int first_row = item.rows_tile * Tile::kRows;
     const int rows = item.q_len * launch.group.value;
+    __syncwarp();
     if (tiles == 0) return;
-    arrive_as_warp(&shared.item_empty[place.stage], lane);
+    if (kWarpArrivals > 1 || lane == 0) arrive(&shared.item_empty[place.stage]);
 #pragma unroll 1
     for (int i = lane; i < Tile::kRows * kLines; i += 32) {
       const int row = first_row + i / kLines;

@@ -161,4 +161,14 @@ struct RingPlace {
       : stage(n % kStages), parity((n / kStages) & 1) {}
 };
 
+/// Tells for how many tiles of K copies were begun: a hint, which is read without order. racecheck
+/// knows no such thing, so a build for it has atomics.
+__device__ __forceinline__ void tell_copies(int& copied, int tiles) {
+  if constexpr (kWarpArrivals > 1) {
+    atomicExch(&copied, tiles);
+  } else {
+    *static_cast<volatile int*>(&copied) = tiles;
+  }
+}
+
 }  // namespace kvarena::kernels::prefill
