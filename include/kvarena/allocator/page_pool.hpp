@@ -35,15 +35,15 @@
 /// happens only when no page can be had; a fenced block, until its ticket retires. A pool with that
 /// many pages for each of its sequences, and the pages of a step, refuses none of them: in a step a
 /// sequence takes blocks before it gives others back. capacity/kv_memory.hpp counts both.
-
+///
 /// Eviction policies (eviction_policy.hpp) order idle pages, because what an allocation lacks is a
 /// page: all blocks of it go together. Read "page" for "block" there. A page becomes evictable when
 /// it becomes idle; head_first reverses the runs of pages that one release (or ticket) makes idle;
 /// lfu counts a use of a page for each run of its published blocks in a retain; with priority a
 /// page has one retention, the one that was set last for a block of it. What is known of a page
 /// ends when it is free or turned. Where each page has one block, a page's policy is the block's.
-/// Step 4 has one order with all policies: it comes when no page can be had, and then a block that
-/// its group can take is worth more than any order. No policy changes what is refused.
+/// Step 4 takes the oldest page with every policy: it comes when no page can be had. No policy
+/// changes what is refused.
 
 #include "kvarena/base/choose_pages.hpp"
 

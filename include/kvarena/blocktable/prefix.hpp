@@ -113,13 +113,13 @@ struct PrefixMatch {
   PrefixStop stop = PrefixStop::less_than_a_block;  ///< why not more
   PrefixRemoval removal = PrefixRemoval::evicted;   ///< stop evicted: the cause
   std::uint64_t removal_serial = 0;                 ///< stop evicted: of PrefixStats::removals
-  /// Stop evicted, of an eviction and what went with it: the sequence that took the blocks. Only
-  /// one of the query's own salt is named, never another tenant's. kNoSequence otherwise: other
-  /// causes, a PrefixPool, and evictions that are of which no note is left (history_entries; by
-  /// default one growth for each 256 blocks, 16 in small pools).
+  /// Stop evicted: the sequence whose growth took the block, or a block in front of it. Only a
+  /// sequence of the query's own salt is named, never another tenant's. kNoSequence for other
+  /// causes, for a PrefixPool, and where the note of the eviction is gone: the cache keeps
+  /// history_entries notes, by default one for each 256 blocks, and 16 in small pools.
   SequenceId removal_by = kNoSequence;
-  /// Stop evicted, with an eviction whose note is still there: BlockManager::clock_time then, also
-  /// of other tenants' evictions; else 0.
+  /// Stop evicted, and the note is still there: BlockManager::clock_time at the eviction, whoever
+  /// took the block; else 0.
   std::int64_t removal_time = 0;
   BlockId pending_block = kNoBlock;  ///< stop not_yet_published: the block that is waited for
   /// Tokens whose blocks are published in the group that keeps all tokens; more than `tokens` only

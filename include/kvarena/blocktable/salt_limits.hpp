@@ -21,8 +21,7 @@ struct SaltLimits {
   /// the tables keeps them: they count as referenced, with the purpose "salt floor" and the salt as
   /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first; so
   /// does reserve_capacity. With groups of layers a floor is unsupported (floor_blocks): a kept
-  /// block is of use with the windows and states behind it alone, and each of them would hold a
-  /// whole page.
+  /// block is useful only with its windows and states, and each of these would hold a whole page.
   std::int64_t floor_blocks = 0;
   /// When the salt has so many registered blocks, a new one takes the place of its oldest that
   /// nobody uses, even if blocks of the pool are free. Blocks in use may exceed it. A new block
