@@ -54,7 +54,7 @@ def pool():
 
 def test_a_second_sequence_begins_with_the_blocks_of_the_first(pool):
     first = Line(pool, PROMPT)
-    assert first.prefix == kvarena.Prefix(0, 0, "never_seen", None, 0, -1, 0, 0)
+    assert first.prefix == kvarena.Prefix(0, 0, "never_seen", None, 0, -1, 0, 0, 0, 0)
     assert first.register() == 3
     waiting = pool.match(PROMPT)
     assert (waiting.stop, waiting.pending_block) == ("not_yet_published", first.blocks[0])

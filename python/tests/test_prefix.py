@@ -33,7 +33,7 @@ def serve(cache, tokens, **named):
 
 def test_a_second_sequence_begins_with_the_blocks_of_the_first(cache):
     first = serve(cache, PROMPT)
-    assert first.prefix == kvarena.Prefix(0, 0, "never_seen", None, 0, -1, 0, 0)
+    assert first.prefix == kvarena.Prefix(0, 0, "never_seen", None, 0, -1, 0, 0, 0, 0)
     second = cache.create_sequence(tokens=PROMPT)
     assert (second.prefix.tokens, second.prefix.blocks) == (16, 4)
     assert (second.length, second.prefix.stop) == (16, "less_than_a_block")

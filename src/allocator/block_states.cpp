@@ -53,7 +53,8 @@ Result<bool> BlockManager::Impl::quarantine(BlockId id) {
 Status BlockManager::Impl::restore(BlockId id) {
   if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
   if (pool.state(id) == BlockState::offline) {
-    if (EvictionOrder* order = pool.order(); order != nullptr) {  // a page may be idle now
+    if (EvictionOrder* order = pool.order(); order != nullptr && pool.pages() != nullptr) {
+      // A page may be idle now.
       order->end_run();
       order->begin_run(0);
     }
