@@ -7,7 +7,6 @@
 #include "blocktable/state_tables.hpp"
 
 #include <array>
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -16,7 +15,6 @@ namespace {
 
 constexpr std::int64_t kMaxBlockSize = 65536;
 constexpr std::int64_t kMaxSequences = SequenceTable::kMaxSlots;
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
                    std::int64_t largest) noexcept {

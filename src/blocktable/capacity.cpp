@@ -6,13 +6,11 @@
 #include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
-#include <limits>
 
 namespace kvarena {
 namespace {
 
 Status check_capacity(SequenceId id, const Sequence& sequence, std::int64_t capacity) noexcept {
-  constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
   if (capacity < 0 || capacity > kMaxTokens) {
     return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
   }

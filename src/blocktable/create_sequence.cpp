@@ -5,12 +5,9 @@
 #include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
-#include <limits>
 
 namespace kvarena {
 namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 }  // namespace
 

@@ -9,13 +9,10 @@
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace kvarena {
 namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 }  // namespace
 

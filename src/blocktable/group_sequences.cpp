@@ -8,13 +8,11 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 namespace kvarena {
 namespace {
 
 Status check_length(std::int64_t length) noexcept {
-  constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
   if (length >= 0 && length <= kMaxTokens) return {};
   return invalid_argument(Resource::sequence_length, length, 0, kMaxTokens);
 }

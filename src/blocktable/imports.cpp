@@ -5,13 +5,10 @@
 #include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
-#include <limits>
 #include <utility>
 
 namespace kvarena {
 namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 Status check_length(std::int64_t num_tokens, const SequenceOptions& options) noexcept {
   if (Status s = check_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);

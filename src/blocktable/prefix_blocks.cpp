@@ -6,12 +6,9 @@
 #include "base/id_space.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace kvarena {
 namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 }  // namespace
 

@@ -5,13 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <vector>
 
 namespace kvarena {
 namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 Hash128 hash_of(const std::array<std::uint64_t, 2>& words) noexcept { return {words[0], words[1]}; }
 std::array<std::uint64_t, 2> words_of(const Hash128& hash) noexcept {

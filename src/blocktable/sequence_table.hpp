@@ -10,9 +10,13 @@
 #include "kvarena/blocktable/sequences.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace kvarena {
+
+/// The most tokens of a sequence: lengths are 32 bits wide.
+inline constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 /// One sequence, or a pin, which uses its table, holder and id only. While `room` > 0, the next
 /// token goes to slot `next_slot`. Without room it goes to the next block of the table, or needs a

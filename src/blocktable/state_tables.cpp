@@ -6,12 +6,9 @@
 #include "blocktable/state_extras.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace kvarena {
 namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 /// The parts of all groups of states, and the states that a sequence has at most in a step.
 struct StateSizes {
