@@ -112,9 +112,17 @@ def test_blocks_stay_as_long_as_they_are_worth(cache):
     with pytest.raises(kvarena.InvalidArgument, match="clock"):
         cache.advance_clock(19)
     kept.destroy()
-    serve(cache, list(range(200, 256)))  # 14 of the 16 blocks
+    taker = serve(cache, list(range(200, 256)))  # 14 of the 16 blocks
     gone = cache.match(PROMPT)
     assert (gone.tokens, gone.stop, gone.removal) == (8, "evicted", "evicted")
+    assert (gone.removal_by, gone.removal_time) == (taker.id, 20)
+
+
+def test_who_took_a_block_is_told_to_its_own_tenant_alone(cache):
+    serve(cache, PROMPT, salt=5).destroy()
+    serve(cache, list(range(200, 264)), salt=6)  # all blocks
+    gone = cache.match(PROMPT, salt=5)
+    assert (gone.tokens, gone.stop, gone.removal_by) == (0, "evicted", 0)
 
 
 def test_forget(cache):
