@@ -6,7 +6,6 @@
 #include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
-
 namespace kvarena {
 namespace {
 

@@ -8,9 +8,7 @@
 #include <algorithm>
 
 namespace kvarena {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 PrefixBlocks::PrefixBlocks(BlockManager& manager, const BlockTablesOptions& options)
     : manager_(&manager),

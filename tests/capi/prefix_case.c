@@ -98,7 +98,7 @@ static void test_hits(kvarena_cache* cache, const int32_t* tokens) {
   prompt.num_tokens = kPrompt;
   EXPECT_OK(kvarena_prefix_match(cache, &prompt, &found));
   CHECK(found.stop == KVARENA_STOP_EVICTED && found.removal == KVARENA_REMOVED_FORGOTTEN);
-  CHECK(found.removal_by == 0 && found.removal_time == 60);
+  CHECK(found.removal_by == 0 && found.removal_time == 0);
   EXPECT_OK(kvarena_sequence_destroy(cache, &third, 1, 0));
   EXPECT_STATUS(kvarena_sequence_prefix(cache, third, &found), KVARENA_NOT_FOUND,
                 KVARENA_RESOURCE_SEQUENCE);
