@@ -20,7 +20,7 @@ function(kvarena_options target)
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
     $<$<AND:$<BOOL:${KVARENA_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
   if(KVARENA_SANITIZE)
-    # Several sources may be compiled as one (kvarena_compiles_alone), whose local names meet.
+    # These two warn when several sources are compiled as one (kvarena_compiles_alone).
     target_compile_options(${target} PRIVATE -Wno-shadow $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
     target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${KVARENA_SANITIZE})
@@ -39,7 +39,7 @@ function(kvarena_compiles_fast target)
 endfunction()
 
 # kvarena_compiles_alone(target source...): for a source with a local name that another source of its target
-# has too. The sanitizers' builds compile several sources as one, which takes less than half the time.
+# has too. The sanitizers' builds compile up to six sources of a target as one, to read headers less often.
 function(kvarena_compiles_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

@@ -982,8 +982,8 @@ typedef struct kvarena_prefix {
                                 ///< prefix_share_parts, unless the pool lacks a block for its copy
   kvarena_sequence removal_by;  ///< stop evicted: the sequence that took the block, if it has the
                                 ///< salt of the query and that is still known; else 0
-  int64_t
-      removal_time;  ///< stop evicted: the time of kvarena_prefix_advance_clock then; 0: unknown
+  int64_t removal_time;         ///< removal evicted: the time of kvarena_prefix_advance_clock when
+                                ///< the block was taken; else 0, also when it is not known any more
 } kvarena_prefix;
 
 /// Figures of a prefix cache. Counters count since create.

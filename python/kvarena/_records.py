@@ -140,7 +140,7 @@ class Prefix(NamedTuple):
     registered_tokens: int  #: covered in the group of layers that keeps all tokens
     part_tokens: int  #: of `tokens`, those of a part of one more block, with CacheOptions.prefix_share_parts
     removal_by: int  #: stop "evicted": the sequence that took the block, if it has the query's salt and that is still known; else 0
-    removal_time: int  #: stop "evicted": the time of Cache.advance_clock then; 0: unknown
+    removal_time: int  #: removal "evicted": the time of Cache.advance_clock when the block was taken; else 0, also when it is not known any more
 
 
 class PrefixStats(NamedTuple):

@@ -53,12 +53,16 @@ Result<bool> BlockManager::Impl::quarantine(BlockId id) {
 Status BlockManager::Impl::restore(BlockId id) {
   if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
   if (pool.state(id) == BlockState::offline) {
-    if (EvictionOrder* order = pool.order(); order != nullptr && pool.pages() != nullptr) {
-      // A page may be idle now.
-      order->end_run();
-      order->begin_run(0);
+    EvictionOrder* const order = pool.order();
+    if (order == nullptr) {
+      pool.bring_online(id);
+      return {};
     }
+    // Its page may become idle. Then the page belongs to no run, and ends the one before it.
+    const std::int64_t size = order->size();
+    order->begin_run(0);
     pool.bring_online(id);
+    if (order->size() != size) order->end_run();
     return {};
   }
   BlockPool::Record& r = pool.record(id);

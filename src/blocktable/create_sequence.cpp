@@ -6,7 +6,6 @@
 #include "kvarena/blocktable/block_tables.hpp"
 
 namespace kvarena {
-namespace {}  // namespace
 
 Status BlockTables::Impl::check_insert(const SequenceOptions& options) const noexcept {
   if (Status s = check_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);

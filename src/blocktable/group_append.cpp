@@ -12,7 +12,6 @@
 #include <utility>
 
 namespace kvarena {
-namespace {}  // namespace
 
 /// Notes what a sequence needs for `capacity` tokens in every group. With `writes` new tokens
 /// follow, and a last block on which others have claims may be copied. A sequence that needs no

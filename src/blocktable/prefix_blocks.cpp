@@ -8,7 +8,6 @@
 #include <algorithm>
 
 namespace kvarena {
-namespace {}  // namespace
 
 PrefixBlocks::PrefixBlocks(BlockManager& manager, const BlockTablesOptions& options)
     : manager_(&manager),

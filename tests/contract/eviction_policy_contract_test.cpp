@@ -71,6 +71,20 @@ TEST_P(EvictionPolicyContract, TheBlocksOfATicketAreARun) {
             is(EvictionPolicy::head_first) ? (std::vector{3, 0, 1, 2}) : (std::vector{3, 2, 1, 0}));
 }
 
+/// Restoring a block that nobody held changes nothing about the evictable blocks.
+TEST_P(EvictionPolicyContract, ABlockThatComesBackIntoServiceEndsNoRun) {
+  create(3);
+  const std::vector<Handle> all = published(3);
+  release(all[2]);
+  ASSERT_OK(manager_->set_content(all[2].id, all[2].generation, BlockContent::unwritten));
+  ASSERT_OK(manager_->quarantine(all[2].id).status());
+  release(all[1]);
+  ASSERT_OK(manager_->restore(all[2].id));
+  release(all[0]);
+  ASSERT_OK(manager_->quarantine(all[2].id).status());  // only the others are drained
+  EXPECT_EQ(drained(), is(EvictionPolicy::head_first) ? (std::vector{0, 1}) : (std::vector{1, 0}));
+}
+
 TEST_P(EvictionPolicyContract, AUseCountsAsThePolicySays) {
   create(4);
   const std::vector<Handle> all = published(4);

@@ -485,7 +485,6 @@ StatusCode NaivePages::restore(BlockId id) {
   }
   if (!b.offline) return StatusCode::failed_precondition;
   b.offline = false;
-  order_.end_run();
   if (!pages_[number].in_service && slots_of(number).offline == 0) {
     pages_[number] = Page{};
     free_.push_back(number);

@@ -67,7 +67,8 @@ answer! {
         /// Stop `Evicted`: the sequence that took the block, if it has the salt of the query and
         /// that is still known; else 0.
         removal_by: u64,
-        /// Stop `Evicted`: the time of `advance_clock` then; 0: unknown.
+        /// Removal `Evicted`: the time of `advance_clock` when the block was taken; else 0, also
+        /// when it is not known any more.
         removal_time: i64,
     }
 }
