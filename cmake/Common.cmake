@@ -20,11 +20,17 @@ function(kvarena_options target)
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
     $<$<AND:$<BOOL:${KVARENA_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
   if(KVARENA_SANITIZE)
-    # These two warn when several sources are compiled as one (kvarena_compiles_alone).
-    target_compile_options(${target} PRIVATE -Wno-shadow $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+    kvarena_allows_unity(${target})
     target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${KVARENA_SANITIZE})
   endif()
+endfunction()
+
+# kvarena_allows_unity(target): without the two warnings that mean nothing when several sources are compiled as
+# one (kvarena_compiles_alone).
+function(kvarena_allows_unity target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
 
 # kvarena_compiles_fast(target): for code whose own speed matters to nobody; halves its compile time, most
@@ -39,7 +45,8 @@ function(kvarena_compiles_fast target)
 endfunction()
 
 # kvarena_compiles_alone(target source...): for a source with a local name that another source of its target
-# has too. The sanitizers' builds compile up to six sources of a target as one, to read headers less often.
+# has too. The sanitizers' builds, and the tests of the preset ci, compile up to six sources of a target as one, to
+# read headers less often.
 function(kvarena_compiles_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -87,6 +94,10 @@ function(kvarena_test name)
     kvarena_test_options(${name} FAST)
     kvarena_test_headers(kvarena_test_headers_fast FAST)
     target_precompile_headers(${name} REUSE_FROM kvarena_test_headers_fast)
+  endif()
+  if(KVARENA_UNITY_TESTS)
+    kvarena_allows_unity(${name})
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endif()
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels

@@ -3,10 +3,10 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr auto kInstances = prefill::join(prefill::hopper_dims<__nv_bfloat16>());
+constexpr auto kBf16Instances = prefill::join(prefill::hopper_dims<__nv_bfloat16>());
 
 }  // namespace
 
-std::span<const HopperInstance> hopper_instances_bf16() noexcept { return kInstances; }
+std::span<const HopperInstance> hopper_instances_bf16() noexcept { return kBf16Instances; }
 
 }  // namespace kvarena::kernels

@@ -3,10 +3,10 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr auto kInstances = prefill::join(prefill::hopper_fp8_wide_dims<__nv_bfloat16>());
+constexpr auto kBf16Fp8WideInstances = prefill::join(prefill::hopper_fp8_wide_dims<__nv_bfloat16>());
 
 }  // namespace
 
-std::span<const HopperInstance> hopper_instances_bf16_fp8_wide() noexcept { return kInstances; }
+std::span<const HopperInstance> hopper_instances_bf16_fp8_wide() noexcept { return kBf16Fp8WideInstances; }
 
 }  // namespace kvarena::kernels
