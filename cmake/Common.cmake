@@ -33,6 +33,15 @@ function(kvarena_allows_unity target)
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
 
+# kvarena_compiles_together(target): with KVARENA_UNITY up to six sources of the target are compiled as one, to
+# read headers less often.
+function(kvarena_compiles_together target)
+  if(KVARENA_UNITY)
+    kvarena_allows_unity(${target})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
 # kvarena_compiles_fast(target): for code whose own speed matters to nobody; halves its compile time, most
 # of all under sanitizers.
 function(kvarena_compiles_fast target)
@@ -45,8 +54,8 @@ function(kvarena_compiles_fast target)
 endfunction()
 
 # kvarena_compiles_alone(target source...): for a source with a local name that another source of its target
-# has too. The sanitizers' builds, and the tests of the preset ci, compile up to six sources of a target as one, to
-# read headers less often.
+# has too. The sanitizers' builds compile up to six sources of a target as one; the preset ci those of the tests and
+# of the command.
 function(kvarena_compiles_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -95,10 +104,7 @@ function(kvarena_test name)
     kvarena_test_headers(kvarena_test_headers_fast FAST)
     target_precompile_headers(${name} REUSE_FROM kvarena_test_headers_fast)
   endif()
-  if(KVARENA_UNITY_TESTS)
-    kvarena_allows_unity(${name})
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
-  endif()
+  kvarena_compiles_together(${name})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
     ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kDevicesFooter = R"(
 Examples:
   kvarena devices             the host and every GPU, or why there is no GPU
   kvarena devices --json      the same for programs, on standard output
@@ -93,7 +93,7 @@ class DevicesCommand {
   CLI::App* declare(CLI::App& parent) {
     CLI::App* command = parent.add_subcommand(
         "devices", "The host and each GPU with its memory, or why there is no GPU");
-    command->footer(kFooter);
+    command->footer(kDevicesFooter);
     declare_json_option(*command, json_);
     json_option_ = command->get_option("--json")->expected(0, 1);
     return command;

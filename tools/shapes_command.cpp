@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kShapesFooter = R"(
 Examples:
   kvarena shapes                                    every built-in shape
   kvarena shapes Llama-3.1-8B                       one shape, with the arithmetic
@@ -87,7 +87,7 @@ CLI::App* ShapesCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "shapes",
       "Bytes of KV cache per token and per block, for models by name or file, or numbers");
-  command->footer(kFooter);
+  command->footer(kShapesFooter);
   command->add_option("MODEL", model_,
                       "A built-in model or a file; without it (and without numbers), all");
   shape_.declare(*command);

@@ -3,10 +3,10 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr auto kBf16Instances = prefill::join(prefill::hopper_dims<__nv_bfloat16>());
+constexpr auto kBf16 = prefill::join(prefill::hopper_dims<__nv_bfloat16>());
 
 }  // namespace
 
-std::span<const HopperInstance> hopper_instances_bf16() noexcept { return kBf16Instances; }
+std::span<const HopperInstance> hopper_instances_bf16() noexcept { return kBf16; }
 
 }  // namespace kvarena::kernels

@@ -3,10 +3,10 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr auto kF16Instances = prefill::join(prefill::hopper_dims<__half>());
+constexpr auto kF16 = prefill::join(prefill::hopper_dims<__half>());
 
 }  // namespace
 
-std::span<const HopperInstance> hopper_instances_f16() noexcept { return kF16Instances; }
+std::span<const HopperInstance> hopper_instances_f16() noexcept { return kF16; }
 
 }  // namespace kvarena::kernels

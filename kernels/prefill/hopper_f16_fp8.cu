@@ -3,10 +3,10 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr auto kF16Fp8Instances = prefill::join(prefill::hopper_fp8_dims<__half>());
+constexpr auto kF16Fp8 = prefill::join(prefill::hopper_fp8_dims<__half>());
 
 }  // namespace
 
-std::span<const HopperInstance> hopper_instances_f16_fp8() noexcept { return kF16Fp8Instances; }
+std::span<const HopperInstance> hopper_instances_f16_fp8() noexcept { return kF16Fp8; }
 
 }  // namespace kvarena::kernels

@@ -21,7 +21,7 @@ namespace {
 
 using meter::AttentionProblem;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kBenchFooter = R"(
 Examples:
   kvarena bench attention                                  64 x 1,024 tokens, 32/8 heads of 128
   kvarena bench attention --preset all                     every row of docs/benchmarks.md
@@ -75,7 +75,7 @@ CLI::App* BenchCommand::declare(CLI::App& parent) {
   bench->footer("\nExamples:\n  kvarena bench attention --help\n");
   CLI::App* command =
       bench->add_subcommand("attention", "Attention beside the time to only read the same bytes");
-  command->footer(kFooter);
+  command->footer(kBenchFooter);
   add_device_option(*command, device_);
   rows_.declare(*command);
   add_count_option(*command, "--layers-per-schedule", options_.layers_per_schedule, 1, 1 << 16,

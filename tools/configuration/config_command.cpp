@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Source = ConfigOrigin::Source;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kConfigFooter = R"(
 Examples:
   kvarena config show                          every option: what is set, defaults as comments
   kvarena config show replay --origin          of one command, and where each value came from
@@ -103,9 +103,9 @@ class ConfigCommand {
 CLI::App* ConfigCommand::declare(CLI::App& parent) {
   CLI::App* config = parent.add_subcommand("config", "Look at the configuration");
   config->require_subcommand(1);
-  config->footer(kFooter);
+  config->footer(kConfigFooter);
   CLI::App* show = config->add_subcommand("show", "The value of every option, as a kvarena.toml");
-  show->footer(kFooter);
+  show->footer(kConfigFooter);
   show->add_option("COMMAND", words_, "Only this command's options, such as bench attention");
   show->add_flag("--origin", origin_, "Also where each value came from")->configurable(false);
   declare_json_option(*show, json_);

@@ -16,7 +16,7 @@
 namespace kvarena::tools {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kMonitorFooter = R"(
 Examples:
   kvarena monitor --url http://127.0.0.1:15858            a live view; Ctrl-C ends it
   kvarena monitor --url http://127.0.0.1:15858 --once     one look; exit code 1 when unhealthy
@@ -82,7 +82,7 @@ class MonitorCommand {
 CLI::App* MonitorCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "monitor", "Watch a kvarena process over HTTP, or a device by its driver");
-  command->footer(kFooter);
+  command->footer(kMonitorFooter);
   const auto take_url = [this](const std::string& text) {
     const auto parsed = parse_http_url(text);
     if (!parsed) {

@@ -21,7 +21,7 @@ namespace {
 using capacity::KeptTokens;
 using capacity::ModelSpec;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kPlanFooter = R"(
 Examples:
   kvarena plan --model Llama-3.1-8B --gpu H100-SXM            what fits, and what to set
   kvarena plan --model Qwen2.5-0.5B --gpu L4 --context 2048   at another context
@@ -108,7 +108,7 @@ class PlanCommand {
 CLI::App* PlanCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "plan", "How many requests fit into a GPU's memory, what limits them, what to set");
-  command->footer(kFooter);
+  command->footer(kPlanFooter);
   using Texts = std::vector<std::string>;
   CLI::Option* model = command->add_option_function<Texts>(
       "--model",

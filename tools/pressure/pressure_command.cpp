@@ -27,7 +27,7 @@ using scenarios::ProgressSink;
 using scenarios::RunEnd;
 using scenarios::ScenarioReport;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kPressureFooter = R"(
 Examples:
   kvarena pressure
       all scenarios with Phi-3-mini on the first GPU, or on the CPU where there is none
@@ -136,7 +136,7 @@ class PressureCommand {
 CLI::App* PressureCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "pressure", "Run a device's memory to its limits and check what happens");
-  command->footer(kFooter);
+  command->footer(kPressureFooter);
   add_device_option(*command, device_);
   add_bytes_option(*command, "--memory", memory_bytes_,
                    "How much of the device's memory to use [default: CPU: three quarters of what "

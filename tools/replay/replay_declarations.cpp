@@ -50,7 +50,7 @@ void take_watermark(const std::string& text, replay::ReplayPool& pool) {
          "a number of blocks, or a share of the pool such as 2% (at most 90%)");
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kReplayFooter = R"(
 Examples:
   kvarena replay trace.jsonl
       an engine of 256 sequences with as many blocks as it can need; no KV bytes exist
@@ -91,7 +91,7 @@ Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/reference/t
 CLI::App* ReplayCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "replay", "Serve a request trace through the block manager on a virtual clock");
-  command->footer(kFooter);
+  command->footer(kReplayFooter);
   command
       ->add_option("TRACE", options_.trace.path,
                    "The trace, plain or compressed by gzip or zstd; '-': standard input")
