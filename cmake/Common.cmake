@@ -85,17 +85,17 @@ function(kvarena_test_options target)
   target_link_libraries(${target} PRIVATE kvarena GTest::gtest_main Threads::Threads)
 endfunction()
 
-# kvarena_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds] [LIBRARIES lib...]): a GoogleTest
+# kvarena_test(name SOURCES file... [OPTIMISED] [LABELS label...] [TIMEOUT seconds] [LIBRARIES lib...]): a GoogleTest
 # program; ctest sees each test case, discovered when ctest runs. Programs with the label `threads` also
 # hang on the target kvarena_thread_tests: what ThreadSanitizer is to see.
 add_custom_target(kvarena_thread_tests)
 function(kvarena_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(${name} ${arg_SOURCES})
-  # What is tested is optimised.
-  if("kernel" IN_LIST arg_LABELS OR "stress" IN_LIST arg_LABELS)
+  # What is tested, or takes long, is optimised.
+  if(arg_OPTIMISED OR "kernel" IN_LIST arg_LABELS OR "stress" IN_LIST arg_LABELS)
     kvarena_test_options(${name})
     kvarena_test_headers(kvarena_test_headers_optimised)
     target_precompile_headers(${name} REUSE_FROM kvarena_test_headers_optimised)

@@ -46,6 +46,8 @@ class PrefixCompanions {
   void drop(BlockId node) noexcept;
   /// An allocation has taken a block.
   void evicted(BlockId id) noexcept;
+  /// What was to be in a block was never written: nobody will find the companion it is part of.
+  void lost(BlockId id) noexcept { evicted(id); }
   /// Returns whose companion a block is part of at this generation, or kNoBlock. O(1).
   BlockId node_of(BlockId id, Generation generation) const noexcept {
     const Record& record = records_[place(id)];

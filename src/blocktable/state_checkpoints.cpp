@@ -132,10 +132,10 @@ Status BlockTables::checkpoint(SequenceId id) {
 Status BlockTables::lose_states(SequenceId id, std::int64_t length) {
   Impl& t = *impl_;
   if (Status s = no_states(t.groups && t.groups->states); !s) return s;
-  t.groups->settle();
   Sequence* const s = t.sequences.find(id);
-  if (s == nullptr) return not_found(Resource::sequence, id.value);
-  return t.groups->states->lose(*s, length);
+  if (s != nullptr) return t.groups->states->lose(*s, length);
+  t.groups->settle();
+  return not_found(Resource::sequence, id.value);
 }
 
 Result<std::int64_t> BlockTables::checkpoints_of(SequenceId id,

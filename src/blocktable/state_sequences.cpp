@@ -169,13 +169,29 @@ Status BlockTables::Impl::Groups::States::drop_after(Sequence& s, const Of& of, 
 }
 
 Status BlockTables::Impl::Groups::States::lose(Sequence& s, std::int64_t length) {
+  const auto lose_block = [&](BlockId id) {
+    if (t.prefix != nullptr) t.prefix->companions()->lost(id);
+  };
+  // Before the append is settled, which would make checkpoints of them.
   for (const Of& of : list) {
-    for (std::int64_t i = held_of(s.id, of).num_versions; i-- > 0;) {
-      if (versions_of(s.id, of)[static_cast<std::size_t>(i)].length <= length) continue;
-      if (Status e = erase_version(s, of, i, kNoTicket); !e) return e;
+    const std::span<const Version> its = versions_of(s.id, of);
+    for (std::size_t i = 0; i < its.size(); ++i) {
+      if (its[i].length <= length) continue;
+      for (std::int64_t part = 0; part < of.parts; ++part) {
+        const std::int64_t entry = static_cast<std::int64_t>(i) * of.parts + part;
+        lose_block(table_of(s.id, of).tree.id_at(t.pages, static_cast<std::int32_t>(entry)));
+      }
     }
+    if (Status e = drop_after(s, of, length, kNoTicket); !e) return e;
   }
-  checkpoints.drop_after(Groups::slot_of(s.id), static_cast<std::int32_t>(length));
+  groups.settle();
+  const std::size_t slot = Groups::slot_of(s.id);
+  for (std::int32_t r = checkpoints.first(slot); r != CheckpointList::kNone;
+       r = checkpoints.next(r)) {
+    if (checkpoints.length(r) > length && is_live(r))
+      std::ranges::for_each(checkpoints.ids(r), lose_block);
+  }
+  checkpoints.drop_after(slot, static_cast<std::int32_t>(length));
   place(s);
   groups.note_room(s);
   return {};

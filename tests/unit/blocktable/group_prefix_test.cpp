@@ -181,6 +181,34 @@ TEST_F(GroupPrefixTest, AStateIsFoundAtItsLengthAlone) {
   EXPECT_NE(step.states[0].write[0], ids[0].value) << "and writes to another";
 }
 
+// Blocks that others have published say nothing about a state that a lost step was to write.
+TEST_F(GroupPrefixTest, AStateThatNobodyWroteIsNotFound) {
+  for (const bool is_settled : {false, true}) {
+    ASSERT_OK(make({kFull, kState}));
+    const SequenceId first = tables_->create_sequence().value();
+    const Tokens tokens = counted(9);
+    const AppendDemand all{.sequence = first, .num_tokens = 9, .tokens = tokens};
+    ASSERT_OK(tables_->append(std::span(&all, 1)));
+    ASSERT_OK(tables_->publish(first));
+    ASSERT_OK(tables_->destroy(first));  // before the append is settled: no state at 8 is kept
+    ASSERT_EQ(match(counted(12)).tokens, 0);
+    const SequenceId second = tables_->create_sequence().value();
+    grow(second, counted(7));
+    const Tokens next = counted(1, 7);
+    const AppendDemand one{.sequence = second, .num_tokens = 1, .tokens = next};
+    ASSERT_OK(tables_->append(std::span(&one, 1)));
+    if (is_settled) tables_->settle_append();
+    ASSERT_OK(tables_->lose_states(second, 7));
+    EXPECT_EQ(match(counted(12)).tokens, 0) << "settled: " << is_settled;
+    ASSERT_OK(tables_->distrust_tokens(second, 7));
+    EXPECT_EQ(match(counted(12)).tokens, 0);
+    ASSERT_OK(tables_->truncate(second, 0));
+    grow(second, counted(8));
+    EXPECT_EQ(match(counted(12)).tokens, 8) << "now it was written";
+    ASSERT_OK(tables_->check_invariants());
+  }
+}
+
 TEST_F(GroupPrefixTest, AStateThatIsKeptAtAPromptsEndIsFound) {
   ASSERT_OK(make({kFull, kState}));
   const SequenceId id = tables_->create_sequence().value();

@@ -14,11 +14,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <ostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvarena {
@@ -178,7 +180,7 @@ class StatesEngine {
     ASSERT_OK(cache_->synchronize());
     const BlockManager& manager = cache_->manager();
     const GroupLayout& layout = *cache_->arena().groups();
-    std::vector<bool> held(static_cast<std::size_t>(cache_->arena().bytes()));
+    std::vector<std::pair<std::int64_t, std::int64_t>> held;  // first byte, bytes
     for (std::int32_t id = 0; id < manager.num_blocks(); ++id) {
       const BlockState state = manager.state(BlockId(id));
       if (state != BlockState::referenced && state != BlockState::evictable) continue;
@@ -188,12 +190,15 @@ class StatesEngine {
       const PagedBlocks& blocks =
           group < parts ? layout.parts()[group].blocks : layout.states()[group - parts].blocks;
       const std::int64_t first = place.page * layout.page_bytes() + place.slot * blocks.block_bytes;
-      for (std::int64_t i = 0; i < blocks.block_bytes; ++i) {
-        held[static_cast<std::size_t>(first + i)] = true;
-      }
+      held.emplace_back(first, blocks.block_bytes);
     }
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      if (!held[i]) cache_->arena().base()[i] = std::byte{0xFF};
+    std::ranges::sort(held);
+    held.emplace_back(cache_->arena().bytes(), 0);
+    std::int64_t begin = 0;
+    for (const auto& [first, bytes] : held) {
+      ASSERT_GE(first, begin);
+      std::memset(cache_->arena().base() + begin, 0xFF, static_cast<std::size_t>(first - begin));
+      begin = first + bytes;
     }
   }
 
