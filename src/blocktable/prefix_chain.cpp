@@ -281,8 +281,12 @@ void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublish
 void PrefixCache::end(const Owner& owner) noexcept {
   give_up(owner);
   abort_written(owner);
-  accounts_.count_sequence(account_of(owner.slot), -1);
-  chains_[owner.slot] = {};
+  drop_chain(owner.slot);
+}
+
+void PrefixCache::drop_chain(std::uint32_t slot) noexcept {
+  accounts_.count_sequence(account_of(slot), -1);
+  chains_[slot] = {};
 }
 
 /// A fork knows what its parent has published, and the tokens behind that as far as they lie in one

@@ -462,6 +462,28 @@ TEST_F(GroupPrefixTest, ACapHoldsForATenantWithGroups) {
   EXPECT_GT(manager_->page_stats().free, 100);
 }
 
+/// There is no room for the hit: its pages can be had by nobody else.
+TEST_F(GroupPrefixTest, ASequenceThatIsRefusedIsNotCounted) {
+  ASSERT_OK(make({kFull, kWindow}, {.is_on = true, .max_accounts = 2}, 8));
+  ASSERT_OK(tables_->set_salt_limits(7, {.cap_blocks = 8}));
+  const Tokens tokens = counted(9);
+  const SequenceId id = tables_->create_sequence({.salt = 7}).value();
+  grow(id, tokens);
+  ASSERT_OK(tables_->destroy(id));
+  const HolderId other = manager_->register_holder({}).value();
+  ASSERT_OK(manager_->reserve(other, manager_->page_stats().available(), Urgency::growth));
+  const Result<SequenceId> refused = tables_->create_sequence({.tokens = tokens, .salt = 7});
+  EXPECT_FAILS(refused, exhausted, page);
+  EXPECT_EQ(tables_->salt_figures(7)->sequences, 0);
+  EXPECT_EQ(tables_->stats().sequences, 0);
+  ASSERT_OK(manager_->unregister_holder(other));
+  const SequenceId begun = tables_->create_sequence({.tokens = tokens, .salt = 7}).value();
+  EXPECT_EQ(tables_->prefix_of(begun)->tokens, 8);
+  EXPECT_EQ(tables_->salt_figures(7)->sequences, 1);
+  ASSERT_OK(tables_->destroy(begun));
+  EXPECT_EQ(tables_->salt_figures(7)->sequences, 0);
+}
+
 /// Without accounts an explanation counts what every group would give.
 TEST_F(GroupPrefixTest, AnExplanationCountsTheBlocksOfAllGroupsBySalt) {
   ASSERT_OK(make({kFull, kWindow}));
