@@ -217,7 +217,8 @@ void SaltAccounts::want(std::int32_t number, std::int64_t blocks) noexcept {
   account.wanted += blocks;
 }
 
-/// Only blocks that nobody but the floor holds come back. First it counts, then it lets go.
+/// Only blocks that nobody but the floor holds, and that stay in service, come back. First it
+/// counts, then it lets go.
 bool SaltAccounts::yield(std::int64_t missing, bool lets_go) noexcept {
   ++yields_;
   const auto visit = [&](auto let) {
@@ -229,7 +230,10 @@ bool SaltAccounts::yield(std::int64_t missing, bool lets_go) noexcept {
       for (std::uint32_t at = account.kept.oldest; at != 0 && wanted > 0;) {
         const BlockId id = linked(at);
         at = members_[at - 1].newer;
-        if (manager_->claims(id) != kClaimsOfFloorAlone) continue;
+        const Generation generation = manager_->generation(id);
+        const bool comes_back = manager_->claims(id) == kClaimsOfFloorAlone &&
+                                manager_->count_published({&id, 1}, {&generation, 1}) == 1;
+        if (!comes_back) continue;  // in use, or about to be out of service
         let(account, id);
         --wanted;
         --left;

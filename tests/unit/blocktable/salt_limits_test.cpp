@@ -73,6 +73,24 @@ TEST_F(SaltLimitsTest, ASaltUsesItsOwnFloorWhenBlocksRunOut) {
   EXPECT_OK(tables().destroy(large));
 }
 
+TEST_F(SaltLimitsTest, ABlockThatLeavesServiceIsNotGivenUpInVain) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  const SequenceId first = computed(tokens(9), 1);
+  const BlockId kept = tables().lookup(first, 0).value();
+  EXPECT_OK(tables().destroy(first));
+  EXPECT_EQ(manager().quarantine(kept).value(), false) << "it waits for the floor";
+  const SequenceId large = begin(tokens(32, 100), 1);
+  const Tokens all = tokens(32, 100);
+  const AppendDemand eight{large, 32, {}, all};
+  EXPECT_REFUSED(tables().append(std::span(&eight, 1)), exhausted, block);
+  EXPECT_EQ(figures(1).kept, 2) << "seven can be had";
+  const AppendDemand seven{large, 28, {}, std::span(all).first(28)};
+  EXPECT_OK(tables().append(std::span(&seven, 1)));
+  EXPECT_EQ(figures(1).kept, 1);
+  expect_whole();
+  EXPECT_OK(tables().destroy(large));
+}
+
 TEST_F(SaltLimitsTest, ACapTakesTheSaltsOwnOldest) {
   EXPECT_OK(tables().set_salt_limits(1, {.cap_blocks = 3}));
   cache(tokens(9), 1);       // two blocks
