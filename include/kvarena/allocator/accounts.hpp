@@ -62,7 +62,7 @@ struct BlockStats {
   std::int64_t references = 0;      ///< of all holders, without fenced ones
   std::int64_t fence_entries = 0;   ///< references that wait for tickets
   std::int64_t peak_allocated = 0;  ///< the most blocks that were not free at one time
-  std::uint64_t holders_ever = 0;   ///< registered since create
+  std::uint64_t holders_ever = 0;   ///< registered since create, also by calls that were refused
   std::uint64_t allocations = 0;    ///< blocks handed out since create
   std::uint64_t releases = 0;       ///< references given up since create
   std::uint64_t evictions = 0;      ///< evictable blocks handed out since create

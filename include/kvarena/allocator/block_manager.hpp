@@ -124,7 +124,8 @@ class KVARENA_EXPORT BlockManager {
   Status set_content(BlockId id, Generation generation, BlockContent content);
   /// Takes a block out of service: a free or evictable block at once, a held block when its last
   /// reference goes. Returns whether the block is offline now. Returns exhausted (reservation) when
-  /// all available blocks are promised, or not_found (block). Slow: O(num_blocks) for a free block.
+  /// all available blocks are promised, failed_precondition (block) for one of a page that another
+  /// group has, or not_found (block). Slow: O(num_blocks) for a free block.
   Result<bool> quarantine(BlockId id);
   /// Makes an offline block free again, or cancels a quarantine that still waits. Returns
   /// failed_precondition (block) when there is neither, or not_found (block).

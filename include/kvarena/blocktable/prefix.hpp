@@ -38,9 +38,9 @@ enum class DuplicateRule : std::uint8_t {
 
 /// Why a match covers no more tokens.
 enum class PrefixStop : std::uint8_t {
-  capped,             ///< all full blocks are covered, except that one token is left to compute
+  capped,             ///< one token is left to compute, so the last full block is not looked for
   less_than_a_block,  ///< the tokens that are left do not fill a block
-  never_seen,         ///< no such block is known
+  never_seen,         ///< no such block is known, or yours was given up before it was published
   evicted,            ///< the block was registered and is gone: PrefixMatch::removal says why
   other_salt,         ///< the block is known under another salt
   other_extra_key,    ///< the block is known under this salt with other extra keys
@@ -75,8 +75,8 @@ struct PrefixOptions {
   static constexpr std::int64_t kMostGhostBlocks = 1 << 24;  ///< largest ghost_blocks
 
   bool is_on = false;  ///< whether there is a prefix cache; without one, nothing is allocated
-  /// The key of the hash. {0, 0}: drawn at create. It decides nothing but the places of hashes in a
-  /// table, so ranks may have different keys.
+  /// The key of the hash. {0, 0}: drawn at create. It decides the places of hashes in a table, so
+  /// ranks may have different keys; and which blocks sampled ghosts are made of, so their figures.
   std::array<std::uint64_t, 2> hash_key{};
   /// Extra keys that a sequence may have, 0 .. kMostExtraKeys. Each costs 12 bytes a block.
   std::int32_t max_extra_keys = 0;
@@ -90,8 +90,10 @@ struct PrefixOptions {
   /// Ids of the largest ghost cache, kFewestGhostBlocks .. kMostGhostBlocks; 0: no ghosts. Ghosts
   /// say what other sizes and policies would find (PrefixUse). Each query is then hashed to its
   /// end. With groups the pool counts as the prefix blocks that its pages have room for, each with
-  /// a block of every group whose tables grow and its part of a state for each checkpoint; that a
-  /// window or a state may be missing is not played, so the hits are at least the real ones.
+  /// a block of every group whose tables grow and its part of a state for each checkpoint. That a
+  /// window or a state may be missing is not played, which finds too much. That the pool evicts old
+  /// blocks of windows first and keeps more prefix blocks for it is not played, which finds too
+  /// little. Of a prompt with more blocks than the pool, the first num_blocks are played.
   std::int64_t ghost_blocks = 0;
   /// Whether a sequence may begin with the first tokens of a cached block whose other tokens
   /// differ. It then holds that block until its first append copies it (AppendResult::copies).
@@ -112,7 +114,9 @@ struct PrefixMatch {
   std::int64_t blocks = 0;                          ///< covered to their ends
   PrefixStop stop = PrefixStop::less_than_a_block;  ///< why not more
   PrefixRemoval removal = PrefixRemoval::evicted;   ///< stop evicted: the cause
-  std::uint64_t removal_serial = 0;                 ///< stop evicted: of PrefixStats::removals
+  /// Stop evicted: of PrefixStats::removals. 0: the block was taken out of service, and no call has
+  /// found that yet.
+  std::uint64_t removal_serial = 0;
   /// Stop evicted: the sequence whose growth took the block, or a block in front of it. Only a
   /// sequence of the query's own salt is named, never another tenant's. kNoSequence for other
   /// causes, for a PrefixPool, and where the note of the eviction is gone: the cache keeps
