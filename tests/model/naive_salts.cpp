@@ -132,7 +132,10 @@ void NaivePrefix::yield(std::span<const AppendDemand> demands, std::span<const W
     std::int64_t left = std::min(most, missing - std::ssize(yielded));
     for (const Content& content : accounts_.at(salt).kept) {
       if (left <= 0) break;
-      if (pool_.claims(entries_.at(content).block.id) != 2) continue;  // the floor's, and published
+      const BlockId id = entries_.at(content).block.id;
+      const bool is_published =
+          pool_.content(id) == BlockContent::published && pool_.can_be_found(id);
+      if (pool_.claims(id) != 2 || !is_published) continue;  // the floor's, and published
       yielded.emplace_back(salt, content);
       --left;
     }
