@@ -151,7 +151,6 @@ Status BlockTables::Impl::fence_entry(const Sequence& sequence, std::int64_t ind
 void BlockTables::Impl::erase(SequenceId id, Sequence& sequence) noexcept {
   // The holder has no references left, so this cannot fail.
   static_cast<void>(manager->unregister_holder(sequence.holder));
-  if (prefix != nullptr) prefix->drop_chain(prefix_owner(sequence).slot);
   tokens -= sequence.length;
   sequences.erase(id);
 }

@@ -51,8 +51,10 @@ Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& 
   if (!found) return found.status();
   const Result<SequenceId> id = insert_any(options);
   if (!id) return id;
-  if (Status s = take_prefix(*sequences.find(*id), options.tokens, *found); !s) {
-    erase(*id, *sequences.find(*id));  // a block has as many references as one can have
+  Sequence& sequence = *sequences.find(*id);
+  if (Status s = take_prefix(sequence, options.tokens, *found); !s) {
+    prefix->end(prefix_owner(sequence));  // pages are missing, or a block has all its references
+    erase(*id, sequence);
     --sequences_ever;
     return s;
   }

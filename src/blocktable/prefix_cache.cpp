@@ -294,7 +294,7 @@ void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
     if (i + kAhead < ids.size()) index_.prefetch_table(index_.block(ids[i + kAhead]).hash);
     if (i + kAhead / 2 < ids.size()) index_.prefetch_head(index_.block(ids[i + kAhead / 2]).hash);
     if (i + kAhead / 4 < ids.size()) index_.prefetch_second(index_.block(ids[i + kAhead / 4]).hash);
-    if (companions_ != nullptr) companions_->evicted(ids[i]);
+    if (companions_ != nullptr) companions_->lost(ids[i]);
     if (index_.block(ids[i]).is_registered()) remove(ids[i], PrefixRemoval::evicted);
     if (--left != 0) continue;
     note_taker(takers_[taker], before);

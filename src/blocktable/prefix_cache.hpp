@@ -125,7 +125,6 @@ class PrefixCache {
   void distrust(const Owner& owner, std::int64_t length) noexcept;
   /// The sequence is about to end: what it has not published is unregistered.
   void end(const Owner& owner) noexcept;
-  void drop_chain(std::uint32_t slot) noexcept;  ///< its sequence is no more, or never was
   void forget(const Owner& owner) noexcept;
 
   /// Counts the evictable blocks of each salt, with those that other groups keep for them, and

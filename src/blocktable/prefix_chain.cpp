@@ -281,12 +281,8 @@ void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublish
 void PrefixCache::end(const Owner& owner) noexcept {
   give_up(owner);
   abort_written(owner);
-  drop_chain(owner.slot);
-}
-
-void PrefixCache::drop_chain(std::uint32_t slot) noexcept {
-  accounts_.count_sequence(account_of(slot), -1);
-  chains_[slot] = {};
+  accounts_.count_sequence(account_of(owner.slot), -1);
+  chains_[owner.slot] = {};
 }
 
 /// A fork knows what its parent has published, and the tokens behind that as far as they lie in one

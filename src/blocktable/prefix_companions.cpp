@@ -83,7 +83,7 @@ void PrefixCompanions::drop(BlockId node) noexcept {
   for (std::size_t g = 0; g < is_state_.size(); ++g) detach(node, g, true);
 }
 
-void PrefixCompanions::evicted(BlockId id) noexcept {
+void PrefixCompanions::lost(BlockId id) noexcept {
   if (!has_block(id)) return;
   const BlockId node(records_[place(id)].node - 1);
   detach(node, static_cast<std::size_t>(manager_->place_of(id).group), true);

@@ -44,10 +44,9 @@ class PrefixCompanions {
               std::span<const Generation> generations) noexcept;
   /// The node is not registered any more: nobody will find its companions. O(groups + blocks).
   void drop(BlockId node) noexcept;
-  /// An allocation has taken a block.
-  void evicted(BlockId id) noexcept;
-  /// What was to be in a block was never written: nobody will find the companion it is part of.
-  void lost(BlockId id) noexcept { evicted(id); }
+  /// An allocation has taken a block, or nobody wrote it: nobody will find the companion it is part
+  /// of. O(blocks).
+  void lost(BlockId id) noexcept;
   /// Returns whose companion a block is part of at this generation, or kNoBlock. O(1).
   BlockId node_of(BlockId id, Generation generation) const noexcept {
     const Record& record = records_[place(id)];

@@ -168,6 +168,8 @@ Status BlockTables::Impl::Groups::States::drop_after(Sequence& s, const Of& of, 
   return {};
 }
 
+/// A checkpoint can be forgotten while its blocks are held, so the blocks of held states are looked
+/// at too.
 Status BlockTables::Impl::Groups::States::lose(Sequence& s, std::int64_t length) {
   const auto lose_block = [&](BlockId id) {
     if (t.prefix != nullptr) t.prefix->companions()->lost(id);
@@ -188,8 +190,8 @@ Status BlockTables::Impl::Groups::States::lose(Sequence& s, std::int64_t length)
   const std::size_t slot = Groups::slot_of(s.id);
   for (std::int32_t r = checkpoints.first(slot); r != CheckpointList::kNone;
        r = checkpoints.next(r)) {
-    if (checkpoints.length(r) > length && is_live(r))
-      std::ranges::for_each(checkpoints.ids(r), lose_block);
+    if (checkpoints.length(r) <= length || !is_live(r)) continue;
+    std::ranges::for_each(checkpoints.ids(r), lose_block);
   }
   checkpoints.drop_after(slot, static_cast<std::int32_t>(length));
   place(s);

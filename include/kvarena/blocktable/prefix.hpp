@@ -89,11 +89,11 @@ struct PrefixOptions {
   std::int32_t max_accounts = 0;
   /// Ids of the largest ghost cache, kFewestGhostBlocks .. kMostGhostBlocks; 0: no ghosts. Ghosts
   /// say what other sizes and policies would find (PrefixUse). Each query is then hashed to its
-  /// end. With groups the pool counts as the prefix blocks that its pages have room for, each with
-  /// a block of every group whose tables grow and its part of a state for each checkpoint. That a
-  /// window or a state may be missing is not played, which finds too much. That the pool evicts old
-  /// blocks of windows first and keeps more prefix blocks for it is not played, which finds too
-  /// little. Of a prompt with more blocks than the pool, the first num_blocks are played.
+  /// end, but not past num_blocks blocks. With groups the pool counts as the prefix blocks that its
+  /// pages have room for, each with a block of every group whose tables grow and its part of a
+  /// state for each checkpoint. That a window or a state may be missing is not played, which finds
+  /// too much. That the pool evicts old blocks of windows first and keeps more prefix blocks for it
+  /// is not played, which finds too little.
   std::int64_t ghost_blocks = 0;
   /// Whether a sequence may begin with the first tokens of a cached block whose other tokens
   /// differ. It then holds that block until its first append copies it (AppendResult::copies).
@@ -103,7 +103,9 @@ struct PrefixOptions {
 
 /// A question to the prefix cache. The spans are borrowed for the call.
 struct PrefixQuery {
-  std::span<const std::int32_t> tokens = {};  ///< from the beginning of the sequence
+  /// From the beginning of the sequence. Of more blocks than the pool has, the first num_blocks
+  /// count; PrefixStop then speaks of these.
+  std::span<const std::int32_t> tokens = {};
   std::uint64_t salt = 0;                     ///< the tenant
   std::span<const ExtraKey> extra_keys = {};  ///< by first_token, rising or equal
 };

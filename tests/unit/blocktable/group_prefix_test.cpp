@@ -16,7 +16,6 @@ namespace kvarena {
 namespace {
 
 using test::GroupPrefixTest;
-using Tokens = std::vector<std::int32_t>;
 
 TEST_F(GroupPrefixTest, ASequenceBeginsWithItsWindow) {
   ASSERT_OK(make({kWindow, kFull}));
@@ -144,6 +143,23 @@ TEST_F(GroupPrefixTest, AStateThatNobodyWroteIsNotFound) {
     EXPECT_EQ(match(counted(12)).tokens, 8) << "now it was written";
     ASSERT_OK(tables_->check_invariants());
   }
+}
+
+/// There is room for 16 checkpoints. Another sequence makes 20.
+TEST_F(GroupPrefixTest, AStateWhoseCheckpointIsForgottenCanBeLostToo) {
+  ASSERT_OK(make({kFull, kState}, {.is_on = true}, 16));
+  const SequenceId id = tables_->create_sequence().value();
+  grow(id, counted(8));
+  const SequenceId other = tables_->create_sequence().value();
+  for (std::int32_t i = 0; i < 20; ++i) {
+    grow(other, counted(1, 1000 + i));
+    ASSERT_OK(tables_->checkpoint(other));
+  }
+  std::int64_t lengths[2] = {};
+  ASSERT_EQ(tables_->checkpoints_of(id, lengths).value(), 0);
+  ASSERT_EQ(match(counted(12)).tokens, 8) << "others find the state that is held";
+  ASSERT_OK(tables_->lose_states(id, 7));
+  EXPECT_EQ(match(counted(12)).tokens, 0);
 }
 
 TEST_F(GroupPrefixTest, AStateThatIsKeptAtAPromptsEndIsFound) {
