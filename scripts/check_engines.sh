@@ -12,10 +12,13 @@ source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$source_dir/scripts/python_env.sh"
 
 tests=$source_dir/python/tests
-cat "$tests/requirements-torch.txt" "$tests/requirements-engines-$version.txt" > "$work/all-$version.txt"
 make_environment "$work/build" "$tests/requirements.txt"
-make_environment "$work/environment-$version" "$work/all-$version.txt"
+make_environment "$work/torch" "$tests/requirements-torch.txt"
+make_environment "$work/environment-$version" "$tests/requirements-engines-$version.txt"
 python=$work/environment-$version/bin/python
+# torch is installed once for all versions.
+packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+echo "$work/torch/${packages#"$work/environment-$version/"}" > "$packages/torch.pth"
 "$python" -c "import torch" 2> "$work/torch.log" || skip "torch cannot be imported: $(tail -n 1 "$work/torch.log")"
 build_wheel "$work/build" "$library" "$work/wheel-$version"
 "$python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \

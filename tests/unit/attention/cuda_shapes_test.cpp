@@ -5,6 +5,7 @@
 
 #include "kernels/columns/columns_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
+#include "support/process_memory.hpp"
 
 #include <gtest/gtest.h>
 
@@ -44,13 +45,14 @@ TEST(CudaShapes, EnumeratorsThatAreNoneAreRefused) {
 }
 
 TEST(CudaShapes, AWorkspaceServesEveryNumberOfRows) {
+  const std::int32_t longest = test::kSanitized ? 150 : 600;
   for (const std::int32_t heads : {1, 2, 8, 32}) {
     for (const std::int32_t dim : {64, 96, 128, 256}) {
       for (const std::int32_t num_sms : {1, 58, 132}) {
         cuda::AttentionShape shape = shape_of(heads, dim, num_sms);
         ASSERT_TRUE(cuda::takes_decode(shape.kv, shape.num_q_heads));
         std::int64_t most = 0;
-        for (; shape.max_rows <= 600; ++shape.max_rows) {
+        for (; shape.max_rows <= longest; ++shape.max_rows) {
           most = std::max(most, cuda::rows_bytes(shape, shape.max_rows));
           const std::int64_t prompts =
               kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows);

@@ -6,6 +6,7 @@
 #include "blocktable/state_extras.hpp"
 #include "kernels/reference/scatter_step.hpp"
 #include "step/group_rows.hpp"
+#include "support/process_memory.hpp"
 #include "support/status_matchers.hpp"
 #include "unit/step/host_tables.hpp"
 
@@ -350,7 +351,8 @@ class Mirror {
 };
 
 TEST(GroupStaging, ArraysEqualTheTablesAfterEveryStep) {
-  for (std::uint64_t seed = 1; seed <= 6 && !::testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 2 : 6) && !::testing::Test::HasFailure();
+       ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Mirror mirror(kSequences * kLongest / 2, false, seed);
     mirror.play(3000);
@@ -361,7 +363,8 @@ TEST(GroupStaging, ArraysEqualTheTablesAfterEveryStep) {
 }
 
 TEST(GroupStaging, SlotsOfStatesAreThoseOfTheStep) {
-  for (std::uint64_t seed = 1; seed <= 4 && !::testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 1 : 4) && !::testing::Test::HasFailure();
+       ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Mirror mirror(kSequences * kLongest / 2, false, seed, true);
     mirror.play(3000);
@@ -374,7 +377,8 @@ TEST(GroupStaging, SlotsOfStatesAreThoseOfTheStep) {
 
 // Tables that outgrow their regions, in a pool that has room for the rows of a step only.
 TEST(GroupStaging, TablesAreFoundWhereverTheyLie) {
-  for (std::uint64_t seed = 1; seed <= 4 && !::testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 1 : 4) && !::testing::Test::HasFailure();
+       ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Mirror mirror(1300, true, seed);
     mirror.play(5000);
