@@ -218,7 +218,9 @@ void Connections::turn() {
   MHD_run(daemon_);
   // Closed before they were announced. Their descriptors may be others' by now.
   clients_.remove_if([](const Client& each) { return !each.is_started; });
-  if (cut_off_late_ones() | make_room()) MHD_run(daemon_);
+  const bool was_late = cut_off_late_ones();
+  const bool made_room = make_room();
+  if (was_late || made_room) MHD_run(daemon_);
 }
 
 bool Connections::cut_off_late_ones() {
