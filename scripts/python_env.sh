@@ -8,8 +8,16 @@ skip() {
 }
 
 # make_environment FOLDER REQUIREMENTS: a virtual environment that has exactly these hashed packages. It is made
-# again when the list has changed.
+# again when the list has changed. Several scripts may ask for the same one at once.
 make_environment() {
+  local folder=$1 requirements=$2 lock
+  exec {lock}> "$folder.lock"
+  flock "$lock"
+  fill_environment "$folder" "$requirements"
+  exec {lock}>&-
+}
+
+fill_environment() {
   local folder=$1 requirements=$2
   if cmp -s "$requirements" "$folder/requirements.txt"; then return; fi
   rm -rf "$folder"
@@ -21,9 +29,13 @@ make_environment() {
 
 # build_wheel ENVIRONMENT LIBRARY FOLDER: the package around a library that is there already, as FOLDER/*.whl.
 build_wheel() {
-  local environment=$1 library=$2 folder=$3
+  local environment=$1 library=$2 folder=$3 lock
+  # They share a folder of objects beside the sources.
+  exec {lock}> "$(dirname "$folder")/wheel.lock"
+  flock "$lock"
   rm -rf "$folder"
   PATH=$environment/bin:$PATH "$environment/bin/python" -m build --wheel --no-isolation \
     -Ccmake.define.KVARENA_C_LIBRARY="$library" -o "$folder" "$source_dir/python" > "$folder.log" 2>&1 ||
     { cat "$folder.log"; exit 1; }
+  exec {lock}>&-
 }

@@ -142,13 +142,15 @@ def test_cancelled_requests_give_their_blocks_back():
         )
         manager.start()
         names = [manager.add_request(ids, streaming=True) for ids in inputs()]
-        first = manager.get_result(timeout=60)
+        result = manager.get_result(timeout=60)
         manager.cancel_request(names[3])
         done = {}
-        while len(done) < len(names) - 1 and first is not None:
-            if first.is_finished():
-                done[first.request_id] = first.generated_tokens
-            first = manager.get_result(timeout=60)
+        while result is not None:
+            if result.is_finished():
+                done[result.request_id] = result.generated_tokens
+            if len(done) == len(names) - 1:
+                break
+            result = manager.get_result(timeout=60)
         manager.stop(block=True)
     for name, tokens in zip(names, expected, strict=True):
         if name != names[3]:
