@@ -27,7 +27,8 @@ enum class EvictionPolicy : std::uint8_t {
   tail_first,
   /// The same, but the successive blocks that one holder releases (or one ticket ends), with no
   /// other change to the evictable blocks in between, are put in the opposite order. So of a
-  /// sequence that is released from its last block the head goes before the tail.
+  /// sequence that is released from its last block the head goes before the tail. Each ticket that
+  /// ends begins anew, also one without blocks.
   head_first,
   /// The block that became evictable for the first time first: later uses do not matter. A block
   /// whose turn comes while it is held is passed over. It is next when it is evictable again; among

@@ -53,12 +53,14 @@ inline constexpr std::size_t kNumPrefixStops = 8;  ///< values of PrefixStop
 
 /// Why a block is not registered any more.
 enum class PrefixRemoval : std::uint8_t {
-  evicted,         ///< an allocation took it
-  parent_removed,  ///< a block before it went, so that nothing could match it
-  forgotten,       ///< forget, forget_salt or forget_all
-  aborted,         ///< it was cut, undone or its sequence ended before it was published
-  lost,            ///< others took it: a quarantine, set_content, or an allocation of the manager
-  over_cap,        ///< a newer block of its salt took its place: SaltLimits::cap_blocks
+  evicted,  ///< an allocation took it
+  /// A block before it went, so that nothing could match it. One call can evict both: the manager
+  /// then counts two evictions, and this one is here.
+  parent_removed,
+  forgotten,  ///< forget, forget_salt or forget_all
+  aborted,    ///< it was cut, undone or its sequence ended before it was published
+  lost,       ///< others took it: a quarantine, set_content, or an allocation of the manager
+  over_cap,   ///< a newer block of its salt took its place: SaltLimits::cap_blocks
 };
 inline constexpr std::size_t kNumPrefixRemovals = 6;  ///< values of PrefixRemoval
 
