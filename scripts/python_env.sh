@@ -22,7 +22,7 @@ fill_environment() {
   if cmp -s "$requirements" "$folder/requirements.txt"; then return; fi
   rm -rf "$folder"
   python3 -m venv "$folder" 2> /dev/null || skip "python3 has no venv (apt-get install python3-venv)"
-  "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps -r "$requirements" ||
+  "$folder/bin/pip" install --quiet --disable-pip-version-check --no-compile --require-hashes --no-deps -r "$requirements" ||
     skip "the packages of $(basename "$requirements") cannot be had"
   cp "$requirements" "$folder/requirements.txt"
 }

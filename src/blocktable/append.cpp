@@ -116,7 +116,8 @@ bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urge
     of_all = std::max(of_all, its[g].urgency.value_or(urgency));
   }
   if (manager->can_allocate(beyond_promises, of_all)) return true;
-  return prefix != nullptr && prefix->accounts().keeps_any() && yield_floors(its, urgency, false);
+  return prefix != nullptr && prefix->accounts().keeps_any() &&
+         missing_of_floors(its, urgency) >= 0;
 }
 
 /// Checks that there are pages for all growths. When blocks are missing too, it returns ok, so that
@@ -159,7 +160,8 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
   }
   if (Status status = check_pages(its, urgency); !status) return status;
   if (prefix != nullptr && prefix->accounts().keeps_any()) {
-    static_cast<void>(yield_floors(its, urgency, true));
+    // The manager then has what it is asked for, or refuses.
+    prefix->use_floors(missing_of_floors(its, urgency));
   }
   // The manager refuses more blocks than the whole pool before it looks at the spans.
   const auto size = static_cast<std::size_t>(std::min(num_new_blocks, manager->num_blocks()));

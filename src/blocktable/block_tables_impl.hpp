@@ -152,7 +152,7 @@ struct BlockTables::Impl {
                          std::int64_t revived) const noexcept;
   Status take_prefix(Sequence& sequence, std::span<const std::int32_t> its_tokens,
                      const PrefixMatch& found);
-  bool yield_floors(std::span<const Growth> its, Urgency urgency, bool lets_go) const noexcept;
+  std::int64_t missing_of_floors(std::span<const Growth> its, Urgency urgency) const noexcept;
   void count_salts(Explanation& explanation, bool scans) noexcept;
   void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   // tell_tokens.hpp, tell_tokens.cpp

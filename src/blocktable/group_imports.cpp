@@ -171,6 +171,26 @@ Status BlockTables::Impl::Groups::check_tenants(const GroupBlocks& blocks, std::
   return {};
 }
 
+/// Takes references on the blocks of all groups from first[g] on, in one call: a refused one
+/// changes nothing, not even which blocks are evicted next.
+Status BlockTables::Impl::Groups::retain_all(HolderId holder, std::span<const GroupBlocks> blocks,
+                                             std::span<const std::int64_t> first) {
+  std::size_t count = 0;
+  for (std::size_t g = 0; g < size(); ++g) {
+    const GroupBlocks given = blocks_from(blocks[g], first[g]);
+    if (given.ids.size() > t.new_ids.size() - count) {  // some are named twice
+      const auto most = static_cast<std::int64_t>(t.new_ids.size());
+      return invalid_argument(Resource::num_blocks, most + 1, 0, most);
+    }
+    std::ranges::copy(given.ids, t.new_ids.data() + count);
+    std::ranges::copy(given.generations, t.new_generations.data() + count);
+    count += given.ids.size();
+  }
+  if (count == 0) return {};
+  return t.manager->retain(holder, std::span(t.new_ids.data(), count),
+                           std::span(t.new_generations.data(), count));
+}
+
 /// Blocks of an encoder may be left out: they come with the first append then.
 Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
                                                           std::span<const GroupBlocks> blocks,
@@ -201,16 +221,14 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   const Result<SequenceId> id = insert(options, 0);
   if (!id) return id;
   Sequence& s = *t.sequences.find(*id);
+  if (Status status = retain_all(s.holder, blocks, first); !status) {
+    static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
+    --t.sequences_ever;
+    return status;
+  }
   const std::span<Table> its = tables_of(*id);
   for (std::size_t g = 0; g < size(); ++g) {
     const GroupBlocks given = blocks_from(blocks[g], first[g]);
-    const Status status =
-        given.ids.empty() ? Status{} : t.manager->retain(s.holder, given.ids, given.generations);
-    if (!status) {
-      static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
-      --t.sequences_ever;
-      return status;
-    }
     if (given.ids.empty()) continue;
     its[g].first_held = static_cast<std::int32_t>(first[g]);
     its[g].tree.append_absent(t.pages, its[g].first_held);

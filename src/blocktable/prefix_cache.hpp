@@ -154,6 +154,8 @@ class PrefixCache {
   const PrefixChain& chain(std::uint32_t slot) const noexcept { return chains_[slot]; }
   const BlockContents& contents() const noexcept { return contents_; }
   DuplicateRule duplicates() const noexcept { return duplicates_; }
+  /// Takes `missing` blocks from the floors of those who want them (SaltAccounts::want).
+  void use_floors(std::int64_t missing) noexcept;
   SaltAccounts& accounts() noexcept { return accounts_; }
   const SaltAccounts& accounts() const noexcept { return accounts_; }
   /// Null without groups.

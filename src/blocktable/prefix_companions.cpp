@@ -71,9 +71,12 @@ void PrefixCompanions::attach(BlockId node, std::size_t group, std::span<const B
 void PrefixCompanions::detach(BlockId node, std::size_t group, bool unpublishes) noexcept {
   for (std::int32_t i = std::exchange(first(node, group), 0); i != 0;) {
     const BlockId id(i - 1);
-    if (unpublishes && !is_state_[group] && is_alive(id)) {
-      static_cast<void>(
-          manager_->set_content(id, records_[place(id)].generation, BlockContent::unwritten));
+    const Generation generation = records_[place(id)].generation;
+    // Also of a block that waits to leave service: it may come back.
+    const bool is_its =
+        manager_->generation(id) == generation && manager_->content(id) == BlockContent::published;
+    if (unpublishes && !is_state_[group] && is_its) {
+      static_cast<void>(manager_->set_content(id, generation, BlockContent::unwritten));
     }
     i = std::exchange(records_[place(id)], Record{}).next;
   }

@@ -135,6 +135,19 @@ void PrefixCache::keep_cap(std::int32_t account) noexcept {
   }
 }
 
+/// Blocks behind one that is taken go with it, and may be enough.
+void PrefixCache::use_floors(std::int64_t missing) noexcept {
+  while (missing > 0) {
+    const std::int64_t available = manager_->stats().available();
+    const std::uint64_t before = stats_.removals;
+    const SaltAccounts::Yielded yielded = accounts_.take_wanted();
+    if (yielded.id == kNoBlock) return;
+    remove(yielded.id, PrefixRemoval::evicted);
+    note_taker({yielded.by, 1}, before);
+    missing -= manager_->stats().available() - available;
+  }
+}
+
 void PrefixCache::give_up(const Owner& owner) noexcept {
   const PrefixChain& c = chains_[owner.slot];
   const std::int32_t account = account_of(owner.slot);

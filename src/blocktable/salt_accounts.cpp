@@ -209,41 +209,57 @@ BlockId SaltAccounts::take_oldest(std::int32_t number, PassedOver& passed,
   return kNoBlock;
 }
 
-void SaltAccounts::want(std::int32_t number, std::int64_t blocks) noexcept {
+void SaltAccounts::want(std::int32_t number, std::int64_t blocks, SequenceId by) noexcept {
   if (number == kNone) return;
   Account& account = accounts_[place(number)];
-  if (account.call != yields_ + 1) account.wanted = 0;
+  if (account.call != yields_ + 1) {
+    account.wanted = 0;
+    account.by = by;
+    account.is_in_use = 0;
+  }
   account.call = yields_ + 1;
   account.wanted += blocks;
 }
 
-/// Only blocks that nobody but the floor holds, and that stay in service, come back. First it
-/// counts, then it lets go.
-bool SaltAccounts::yield(std::int64_t missing, bool lets_go) noexcept {
+/// Whether nobody but the floor holds a block that it keeps, and it stays in service.
+bool SaltAccounts::comes_back(BlockId id) const noexcept {
+  const Generation generation = manager_->generation(id);
+  return manager_->claims(id) == kClaimsOfFloorAlone &&
+         manager_->count_published({&id, 1}, {&generation, 1}) == 1;
+}
+
+bool SaltAccounts::can_yield(std::int64_t missing) noexcept {
   ++yields_;
-  const auto visit = [&](auto let) {
-    std::int64_t left = missing;
-    for (std::uint32_t a = 0; a < used_ && left > 0; ++a) {
-      Account& account = accounts_[a];
-      if (!account.is_open || account.call != yields_) continue;
-      std::int64_t wanted = std::min(account.wanted, left);
-      for (std::uint32_t at = account.kept.oldest; at != 0 && wanted > 0;) {
-        const BlockId id = linked(at);
-        at = members_[at - 1].newer;
-        const Generation generation = manager_->generation(id);
-        const bool comes_back = manager_->claims(id) == kClaimsOfFloorAlone &&
-                                manager_->count_published({&id, 1}, {&generation, 1}) == 1;
-        if (!comes_back) continue;  // in use, or about to be out of service
-        let(account, id);
-        --wanted;
-        --left;
-      }
+  for (std::uint32_t a = 0; a < used_ && missing > 0; ++a) {
+    const Account& account = accounts_[a];
+    if (!account.is_open || account.call != yields_) continue;
+    std::int64_t wanted = std::min(account.wanted, missing);
+    for (std::uint32_t at = account.kept.oldest; at != 0 && wanted > 0;
+         at = members_[at - 1].newer) {
+      if (!comes_back(linked(at))) continue;
+      --wanted;
+      --missing;
     }
-    return left;
-  };
-  if (visit([](Account&, BlockId) {}) > 0) return false;
-  if (lets_go) visit([this](Account& account, BlockId id) { let_go(account, id); });
-  return true;
+  }
+  return missing <= 0;
+}
+
+/// Goes on behind the blocks that the last call has seen in use.
+SaltAccounts::Yielded SaltAccounts::take_wanted() noexcept {
+  for (std::uint32_t a = 0; a < used_; ++a) {
+    Account& account = accounts_[a];
+    if (!account.is_open || account.call != yields_ || account.wanted == 0) continue;
+    // What was in use can have left with a block in front of it.
+    const bool goes_on = account.is_in_use != 0 && members_[account.is_in_use - 1].list == kKept &&
+                         members_[account.is_in_use - 1].account == a + 1;
+    std::uint32_t at = goes_on ? members_[account.is_in_use - 1].newer : account.kept.oldest;
+    for (; at != 0 && !comes_back(linked(at)); at = members_[at - 1].newer) account.is_in_use = at;
+    if (at == 0) continue;
+    --account.wanted;
+    let_go(account, linked(at));
+    return {linked(at), account.by};
+  }
+  return {};
 }
 
 Status SaltAccounts::check_list(const Account& account, std::uint32_t number, std::uint32_t kind,

@@ -69,11 +69,20 @@ class SaltAccounts {
   /// newest of their list, at most `most` of them. kNoBlock: there is none, or too many are in use.
   BlockId take_oldest(std::int32_t account, PassedOver& passed, std::int64_t most) noexcept;
 
-  /// An append that lacks blocks wants so many for sequences of the account.
-  void want(std::int32_t account, std::int64_t blocks) noexcept;
-  /// Lets the floors of those who want blocks go for `missing` blocks of the pool, all or nothing;
-  /// without lets_go it changes nothing. Returns whether they have so many. Ends the wants.
-  bool yield(std::int64_t missing, bool lets_go) noexcept;
+  /// An append that lacks blocks wants so many for a sequence of the account. The first of an
+  /// account's sequences stands for all.
+  void want(std::int32_t account, std::int64_t blocks, SequenceId by) noexcept;
+  /// Returns whether the floors of those who want blocks have `missing` blocks of the pool, and
+  /// ends the wants: take_wanted is for these.
+  bool can_yield(std::int64_t missing) noexcept;
+  /// A block that a floor kept, and who wants it.
+  struct Yielded {
+    BlockId id = kNoBlock;
+    SequenceId by{};
+  };
+  /// Takes the oldest block that comes back from the floor of one who wants blocks: it is
+  /// evictable then. kNoBlock: there is none.
+  Yielded take_wanted() noexcept;
   bool keeps_any() const noexcept { return kept_ != 0; }
   std::int64_t kept() const noexcept { return kept_; }
 
@@ -113,6 +122,8 @@ class SaltAccounts {
     List kept{};
     std::uint64_t call = 0;  // the yield that `wanted` is for
     std::int64_t wanted = 0;
+    SequenceId by{};              // who wants
+    std::uint32_t is_in_use = 0;  // kept, and seen by take_wanted with all that are older
     mutable std::int64_t counted = 0;
   };
 
@@ -137,6 +148,7 @@ class SaltAccounts {
   void append(Account& account, BlockId id, std::uint32_t list) noexcept;
   void unlink(Account& account, BlockId id) noexcept;
   bool keep(Account& account, BlockId id, Generation generation) noexcept;
+  bool comes_back(BlockId id) const noexcept;
   void let_go(Account& account, BlockId id) noexcept;
   Status check_list(const Account& account, std::uint32_t number, std::uint32_t kind,
                     const List& list) const;

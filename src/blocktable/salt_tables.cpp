@@ -59,10 +59,10 @@ Result<SaltFigures> BlockTables::salt_figures(std::uint64_t salt) const {
   return accounts.figures(account);
 }
 
-/// Lets floors go for the blocks that sequences of their own salts lack. The manager then has what
-/// it is asked for, or refuses. Without lets_go it only tells whether the floors have so many.
-bool BlockTables::Impl::yield_floors(std::span<const Growth> its, Urgency urgency,
-                                     bool lets_go) const noexcept {
+/// Returns how many blocks the growths lack, or -1 when floors do not have so many for sequences of
+/// their own salts.
+std::int64_t BlockTables::Impl::missing_of_floors(std::span<const Growth> its,
+                                                  Urgency urgency) const noexcept {
   std::int64_t beyond_promises = 0;
   Urgency of_all = Urgency::growth;
   for (std::size_t g = 0; g < its.size(); ++g) {
@@ -73,12 +73,13 @@ bool BlockTables::Impl::yield_floors(std::span<const Growth> its, Urgency urgenc
     beyond_promises += beyond;
     of_all = std::max(of_all, its[g].urgency.value_or(urgency));
     const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(its[g].id));
-    prefix->accounts().want(prefix->account_of(slot), beyond);
+    prefix->accounts().want(prefix->account_of(slot), beyond, its[g].id);
   }
   const BlockStats stats = manager->stats();
   const std::int64_t kept = of_all == Urgency::admission ? stats.watermark : 0;
   const std::int64_t left = stats.available() - stats.reserved - kept;
-  return prefix->accounts().yield(std::max<std::int64_t>(0, beyond_promises - left), lets_go);
+  const std::int64_t missing = std::max<std::int64_t>(0, beyond_promises - left);
+  return prefix->accounts().can_yield(missing) ? missing : -1;
 }
 
 /// The largest shares, most first, without a list of all. The scratch memory of append is free:

@@ -356,13 +356,21 @@ void NaivePrefix::evicted(std::span<const BlockId> ids,
   for (const BlockId id : ids) {
     const Content* content = of_block(id);
     if (content == nullptr) continue;
-    std::uint64_t serial = stats_.removals;
-    remove(*content, PrefixRemoval::evicted);
     const auto taker = takers.find(id);
-    if (taker == takers.end()) continue;
-    while (serial++ < stats_.removals) {
-      takers_[serial] = {taker->second, sequences_.at(taker->second).salt, pool_.clock()};
+    if (taker != takers.end()) {
+      remove_for(taker->second, *content);
+    } else {
+      remove(*content, PrefixRemoval::evicted);
     }
+  }
+}
+
+/// With what lies behind it.
+void NaivePrefix::remove_for(SequenceId taker, Content top) {
+  std::uint64_t serial = stats_.removals;
+  remove(std::move(top), PrefixRemoval::evicted);
+  while (serial++ < stats_.removals) {
+    takers_[serial] = {taker, sequences_.at(taker).salt, pool_.clock()};
   }
 }
 

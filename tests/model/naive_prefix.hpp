@@ -96,6 +96,7 @@ class NaivePrefix {
   bool add_block(SequenceId id);
   bool holds_together(SequenceId id);
   void abort_written(SequenceId id);
+  void remove_for(SequenceId taker, Content top);
   void remove(Content content, PrefixRemoval removal);
   const Content* of_block(BlockId id) const;
   // naive_parts.cpp
@@ -106,6 +107,7 @@ class NaivePrefix {
   Account* account_of(const Sequence& sequence);
   std::int64_t registered_of(std::uint64_t salt) const;
   void let_go(Account& account, const Content& content);
+  bool comes_back(const Content& content) const;
   void give_up(SequenceId id);
   void give_up(Account& account, const Content& content, std::size_t number);
   void leave(const Content& content, const Entry& entry);

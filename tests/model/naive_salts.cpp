@@ -116,32 +116,53 @@ void NaivePrefix::keep_cap(const Sequence& sequence) {
   }
 }
 
-/// First it counts what would come back, then it lets go.
+/// First it counts what would come back. Then floors lose their oldest until there is enough: what
+/// lies behind a block goes with it.
 void NaivePrefix::yield(std::span<const AppendDemand> demands, std::span<const Want> wants) {
   std::int64_t all = 0;
   std::map<std::uint64_t, std::int64_t> wanted;  // by salt
+  std::map<std::uint64_t, SequenceId> first;     // who wants, by salt
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const Sequence& s = sequences_.at(demands[i].sequence);
     all += wants[i].count;
-    if (s.has_account) wanted[s.salt] += wants[i].count;
+    if (!s.has_account || wants[i].count == 0) continue;
+    wanted[s.salt] += wants[i].count;
+    first.try_emplace(s.salt, demands[i].sequence);
   }
   const std::int64_t missing = all - pool_.left_for(Urgency::growth);
-  std::vector<std::pair<std::uint64_t, Content>> yielded;
+  std::int64_t yielded = 0;
   // Accounts come in the order in which they were opened: the driver opens them by salt.
   for (const auto& [salt, most] : wanted) {
-    std::int64_t left = std::min(most, missing - std::ssize(yielded));
+    std::int64_t left = std::min(most, missing - yielded);
     for (const Content& content : accounts_.at(salt).kept) {
       if (left <= 0) break;
-      const BlockId id = entries_.at(content).block.id;
-      const bool is_published =
-          pool_.content(id) == BlockContent::published && pool_.can_be_found(id);
-      if (pool_.claims(id) != 2 || !is_published) continue;  // the floor's, and published
-      yielded.emplace_back(salt, content);
+      if (!comes_back(content)) continue;
+      ++yielded;
       --left;
     }
   }
-  if (missing <= 0 || std::ssize(yielded) < missing) return;
-  for (const auto& [salt, content] : yielded) let_go(accounts_.at(salt), content);
+  if (missing <= 0 || yielded < missing) return;
+  std::int64_t left = missing;
+  for (const auto& [salt, most] : wanted) {
+    Account& account = accounts_.at(salt);
+    std::int64_t taken = 0;
+    for (const Content& content : std::vector<Content>(account.kept.begin(), account.kept.end())) {
+      if (left <= 0 || taken == most) break;
+      if (!contains(account.kept, content) || !comes_back(content)) continue;
+      const std::int64_t before = pool_.left_for(Urgency::growth);
+      let_go(account, content);
+      remove_for(first.at(salt), content);
+      left -= pool_.left_for(Urgency::growth) - before;
+      ++taken;
+    }
+  }
+}
+
+/// The floor alone has it, and it stays in service.
+bool NaivePrefix::comes_back(const Content& content) const {
+  const BlockId id = entries_.at(content).block.id;
+  return pool_.claims(id) == 2 && pool_.content(id) == BlockContent::published &&
+         pool_.can_be_found(id);
 }
 
 }  // namespace kvarena::model

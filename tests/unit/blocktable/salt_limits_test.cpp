@@ -91,6 +91,29 @@ TEST_F(SaltLimitsTest, ABlockThatLeavesServiceIsNotGivenUpInVain) {
   EXPECT_OK(tables().destroy(large));
 }
 
+// The append lacks a block because of the watermark alone: others have one that could be evicted.
+TEST_F(SaltLimitsTest, WhatAFloorLetsGoIsUsed) {
+  create({.num_blocks = 4, .watermark_blocks = 1},
+         {.block_size_tokens = 4,
+          .max_sequences = 8,
+          .prefix_cache = {.is_on = true, .hash_key = {7, 11}, .max_accounts = 2}});
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 1}));
+  cache(tokens(4), 1);
+  cache(tokens(4), 2);
+  const SequenceId busy = tables().create_sequence({.salt = 2}).value();
+  const AppendDemand two{busy, 8, {}, {}};
+  EXPECT_OK(tables().append(std::span(&two, 1)));
+  const SequenceId own = tables().create_sequence({.salt = 1}).value();
+  const AppendDemand one{own, 4, Urgency::admission, {}};
+  EXPECT_OK(tables().append(std::span(&one, 1)));
+  EXPECT_EQ(figures(1).registered, 0) << "its own block has gone";
+  EXPECT_EQ(match(tokens(5), 1).removal, PrefixRemoval::evicted);
+  EXPECT_EQ(cached(tokens(5), 2), 1) << "others lose nothing";
+  expect_whole();
+  EXPECT_OK(tables().destroy(own));
+  EXPECT_OK(tables().destroy(busy));
+}
+
 TEST_F(SaltLimitsTest, ACapTakesTheSaltsOwnOldest) {
   EXPECT_OK(tables().set_salt_limits(1, {.cap_blocks = 3}));
   cache(tokens(9), 1);       // two blocks
