@@ -1,4 +1,4 @@
-// Blocks of groups that others fill, keep or found: imports, pins, and sequences that begin with
+// Blocks of groups that others fill, keep or found: imports, and sequences that begin with
 // cached blocks.
 
 #include "blocktable/group_tables.hpp"
@@ -171,24 +171,21 @@ Status BlockTables::Impl::Groups::check_tenants(const GroupBlocks& blocks, std::
   return {};
 }
 
-/// Takes references on the blocks of all groups from first[g] on, in one call: a refused one
-/// changes nothing, not even which blocks are evicted next.
-Status BlockTables::Impl::Groups::retain_all(HolderId holder, std::span<const GroupBlocks> blocks,
-                                             std::span<const std::int64_t> first) {
+/// Takes references on the blocks of all groups in one call: a refused one changes nothing, not
+/// even which blocks are evicted next.
+Status BlockTables::Impl::Groups::retain_all(HolderId holder, std::span<const GroupBlocks> given) {
   std::size_t count = 0;
-  for (std::size_t g = 0; g < size(); ++g) {
-    const GroupBlocks given = blocks_from(blocks[g], first[g]);
-    if (given.ids.size() > t.new_ids.size() - count) {  // some are named twice
+  for (const GroupBlocks& its : given) {
+    if (its.ids.size() > t.new_ids.size() - count) {  // some are named twice
       const auto most = static_cast<std::int64_t>(t.new_ids.size());
       return invalid_argument(Resource::num_blocks, most + 1, 0, most);
     }
-    std::ranges::copy(given.ids, t.new_ids.data() + count);
-    std::ranges::copy(given.generations, t.new_generations.data() + count);
-    count += given.ids.size();
+    std::ranges::copy(its.ids, t.new_ids.data() + count);
+    std::ranges::copy(its.generations, t.new_generations.data() + count);
+    count += its.ids.size();
   }
   if (count == 0) return {};
-  return t.manager->retain(holder, std::span(t.new_ids.data(), count),
-                           std::span(t.new_generations.data(), count));
+  return t.manager->retain(holder, {t.new_ids.data(), count}, {t.new_generations.data(), count});
 }
 
 /// Blocks of an encoder may be left out: they come with the first append then.
@@ -221,19 +218,21 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   const Result<SequenceId> id = insert(options, 0);
   if (!id) return id;
   Sequence& s = *t.sequences.find(*id);
-  if (Status status = retain_all(s.holder, blocks, first); !status) {
+  std::array<GroupBlocks, kMaxBlockGroups> given;
+  for (std::size_t g = 0; g < size(); ++g) given[g] = blocks_from(blocks[g], first[g]);
+  if (Status status = retain_all(s.holder, std::span(given.data(), size())); !status) {
     static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
     --t.sequences_ever;
     return status;
   }
   const std::span<Table> its = tables_of(*id);
   for (std::size_t g = 0; g < size(); ++g) {
-    const GroupBlocks given = blocks_from(blocks[g], first[g]);
-    if (given.ids.empty()) continue;
+    const GroupBlocks& from = given[g];
+    if (from.ids.empty()) continue;
     its[g].first_held = static_cast<std::int32_t>(first[g]);
     its[g].tree.append_absent(t.pages, its[g].first_held);
     if (list[g].grows()) end_slots += first[g] * list[g].block_size;
-    add_blocks(its[g], g, given.ids.data(), given.generations.data(), std::ssize(given.ids));
+    add_blocks(its[g], g, from.ids.data(), from.generations.data(), std::ssize(from.ids));
   }
   s.length = static_cast<std::int32_t>(length);
   t.tokens += length;
@@ -241,115 +240,6 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   place_tails(s);
   note_release(*id);
   return id;
-}
-
-// ---- pins --------------------------------------------------------------------------------------
-
-namespace {
-
-/// The blocks of one group that a pin holds.
-struct PinnedRange {
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-};
-
-/// Checks that a range lies within the blocks `held` .. `filled` - 1 of a table.
-Result<PinnedRange> range_of(const PinOptions& options, std::int64_t held, std::int64_t filled) {
-  const std::int64_t first =
-      options.num_blocks == -1 ? std::max(held, options.first_block) : options.first_block;
-  if (options.first_block < 0 || first < held || first > filled) {
-    return invalid_argument(Resource::block_index, options.first_block, held, filled);
-  }
-  if (options.num_blocks == -1) return PinnedRange{first, filled};
-  if (options.num_blocks < 0 || options.num_blocks > filled - first) {
-    return invalid_argument(Resource::num_blocks, options.num_blocks, 0, filled - first);
-  }
-  return PinnedRange{first, first + options.num_blocks};
-}
-
-}  // namespace
-
-/// Checks the options of a pin that name no group, and the group otherwise.
-Status BlockTables::Impl::Groups::check_pin(const PinOptions& options) const noexcept {
-  if (options.group != -1) return check_group(options.group);
-  if (options.first_block != 0) {
-    return invalid_argument(Resource::block_index, options.first_block, 0, 0);
-  }
-  if (options.num_blocks == -1) return {};
-  return invalid_argument(Resource::num_blocks, options.num_blocks, -1, -1);
-}
-
-/// The sequence exists and its tokens may be read. The references of a pin are taken like a fork's,
-/// and counted apart.
-Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions& options) {
-  const Sequence& s = *t.sequences.find(id);
-  if (Status e = check_pin(options); !e) return e;
-  ByGroup first{};
-  ByGroup end{};
-  const std::span<const Table> from = tables_of(id);
-  for (std::size_t g = 0; g < size(); ++g) {
-    if (options.group != -1 && static_cast<std::size_t>(options.group) != g) continue;
-    if (list[g].is_state) {  // the present state, whole
-      end[g] = states->has_all(id, s.length) && s.length > 0 ? states->find(g)->parts : 0;
-      continue;
-    }
-    const std::int64_t filled = filled_blocks(list[g], from[g], tokens_in(list[g], id, s.length));
-    const Result<PinnedRange> range = range_of(options, from[g].first_held, filled);
-    if (!range) return range.status();
-    first[g] = range->first;
-    end[g] = range->end;
-  }
-  if (Status e = check_new_tables(first, end, id.value); !e) return e;
-  if (t.pins.is_full()) return exhausted(Resource::holder, 1, 0, 0, Option::max_pins);
-  const SequenceId number = t.pins.new_id(t.pins_ever + 1);
-  const std::uint64_t owner = options.owner != 0 ? options.owner : t.owners[slot_of(id)];
-  const Result<HolderId> holder = t.manager->register_holder({.number = number.value,
-                                                              .owner = owner,
-                                                              .purpose = options.purpose,
-                                                              .since_ns = options.since_ns,
-                                                              .deadline_ns = options.deadline_ns});
-  if (!holder) return holder;
-  t.pins.insert(number).holder = *holder;
-  ++t.pins_ever;
-  const std::span<Table> to = tables_of_pin(number);
-  std::ranges::fill(to, Table{});
-  const std::int64_t entries = t.entries;
-  const std::int64_t slots_before = end_slots;
-  Status shared;
-  for (std::size_t g = 0; g < size() && shared; ++g) {
-    shared = list[g].is_state ? states->share_with_pin(s, *states->find(g), *holder, to[g], end[g])
-                              : share(from[g], to[g], g, *holder, first[g], end[g]);
-  }
-  t.pinned_entries += t.entries - entries;
-  t.entries = entries;
-  end_slots = slots_before;
-  if (shared) return holder;
-  static_cast<void>(unpin(*holder, kNoTicket));
-  --t.pins_ever;
-  return shared;
-}
-
-Status BlockTables::Impl::Groups::unpin(HolderId holder, Ticket ticket) {
-  const Sequence* found = t.pin_of(holder);
-  if (found == nullptr) return not_found(Resource::holder, holder.value);
-  const SequenceId number = found->id;
-  const std::span<Table> its = tables_of_pin(number);
-  std::int64_t count = 0;
-  for (const Table& table : its) count += table.num_held();
-  if (Status s = t.check_ticket(ticket, count); !s) return s;
-  const std::int64_t entries = t.entries;
-  const std::int64_t slots_before = end_slots;
-  Status status;
-  for (std::size_t g = size(); g-- > 0 && status;) {
-    status = release_tail(holder, its[g], g, 0, ticket);
-  }
-  t.pinned_entries -= entries - t.entries;
-  t.entries = entries;
-  end_slots = slots_before;
-  if (!status) return status;
-  static_cast<void>(t.manager->unregister_holder(holder));
-  t.pins.erase(number);
-  return {};
 }
 
 }  // namespace kvarena

@@ -103,9 +103,8 @@ struct BlockTables::Impl::Groups {
   void undo_append(bool copies_are_made);
   Status promise_capacity(SequenceId id, std::int64_t capacity);
 
-  // ---- group_imports.cpp: blocks that others hold or fill
-  Status retain_all(HolderId holder, std::span<const GroupBlocks> blocks,
-                    std::span<const std::int64_t> first);
+  // ---- group_imports.cpp, group_pins.cpp: blocks that others hold or fill
+  Status retain_all(HolderId holder, std::span<const GroupBlocks> given);
   Result<SequenceId> create_from(std::int64_t length, std::span<const GroupBlocks> blocks,
                                  const SequenceOptions& options);
   Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options,
