@@ -19,7 +19,8 @@ python=$work/environment-$version/bin/python
 # torch is installed once for all versions.
 packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 echo "$work/torch/${packages#"$work/environment-$version/"}" > "$packages/torch.pth"
-"$python" -c "import torch" 2> "$work/torch.log" || skip "torch cannot be imported: $(tail -n 1 "$work/torch.log")"
+"$python" -c "import torch" 2> "$work/torch-$version.log" ||
+  skip "torch cannot be imported: $(tail -n 1 "$work/torch-$version.log")"
 build_wheel "$work/build" "$library" "$work/wheel-$version"
 "$python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
   "$work/wheel-$version"/*.whl

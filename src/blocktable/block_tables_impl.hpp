@@ -61,6 +61,7 @@ struct BlockTables::Impl {
   Status check_filling(SequenceId id, const Sequence* sequence) const noexcept;
   void set_content(const Sequence& sequence, BlockContent content);
   const Sequence* pin_of(HolderId holder) const noexcept;
+  Result<HolderId> register_pin(SequenceId number, SequenceId of, const PinOptions& options);
 
   // block_tables_checks.cpp
   Status check_group(std::int32_t group) const noexcept;

@@ -68,12 +68,7 @@ Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions&
   if (Status e = check_new_tables(first, end, id.value); !e) return e;
   if (t.pins.is_full()) return exhausted(Resource::holder, 1, 0, 0, Option::max_pins);
   const SequenceId number = t.pins.new_id(t.pins_ever + 1);
-  const std::uint64_t owner = options.owner != 0 ? options.owner : t.owners[slot_of(id)];
-  const Result<HolderId> holder = t.manager->register_holder({.number = number.value,
-                                                              .owner = owner,
-                                                              .purpose = options.purpose,
-                                                              .since_ns = options.since_ns,
-                                                              .deadline_ns = options.deadline_ns});
+  const Result<HolderId> holder = t.register_pin(number, id, options);
   if (!holder) return holder;
   t.pins.insert(number).holder = *holder;
   ++t.pins_ever;

@@ -58,6 +58,18 @@ const Sequence* BlockTables::Impl::pin_of(HolderId holder) const noexcept {
   return pin != nullptr && pin->holder == holder ? pin : nullptr;
 }
 
+/// The owner is the sequence's unless the options name one.
+Result<HolderId> BlockTables::Impl::register_pin(SequenceId number, SequenceId of,
+                                                 const PinOptions& options) {
+  const std::uint64_t owner =
+      options.owner != 0 ? options.owner : owners[SequenceTable::slot_of(of)];
+  return manager->register_holder({.number = number.value,
+                                   .owner = owner,
+                                   .purpose = options.purpose,
+                                   .since_ns = options.since_ns,
+                                   .deadline_ns = options.deadline_ns});
+}
+
 /// The references of a pin are taken like a fork's, and counted apart.
 Result<HolderId> BlockTables::pin(SequenceId id, const PinOptions& options) {
   Impl& t = *impl_;
@@ -74,13 +86,7 @@ Result<HolderId> BlockTables::pin(SequenceId id, const PinOptions& options) {
   if (Status s = t.check_pages_of_new(count, id.value); !s) return s;
   if (t.pins.is_full()) return exhausted(Resource::holder, 1, 0, 0, Option::max_pins);
   const SequenceId number = t.pins.new_id(t.pins_ever + 1);
-  const std::uint64_t owner =
-      options.owner != 0 ? options.owner : t.owners[SequenceTable::slot_of(id)];
-  const Result<HolderId> holder = t.manager->register_holder({.number = number.value,
-                                                              .owner = owner,
-                                                              .purpose = options.purpose,
-                                                              .since_ns = options.since_ns,
-                                                              .deadline_ns = options.deadline_ns});
+  const Result<HolderId> holder = t.register_pin(number, id, options);
   if (!holder) return holder;
   Sequence& pin = t.pins.insert(number);
   pin.holder = *holder;

@@ -215,7 +215,7 @@ void SaltAccounts::want(std::int32_t number, std::int64_t blocks, SequenceId by)
   if (account.call != yields_ + 1) {
     account.wanted = 0;
     account.by = by;
-    account.is_in_use = 0;
+    account.last_in_use = 0;
   }
   account.call = yields_ + 1;
   account.wanted += blocks;
@@ -250,10 +250,12 @@ SaltAccounts::Yielded SaltAccounts::take_wanted() noexcept {
     Account& account = accounts_[a];
     if (!account.is_open || account.call != yields_ || account.wanted == 0) continue;
     // What was in use can have left with a block in front of it.
-    const bool goes_on = account.is_in_use != 0 && members_[account.is_in_use - 1].list == kKept &&
-                         members_[account.is_in_use - 1].account == a + 1;
-    std::uint32_t at = goes_on ? members_[account.is_in_use - 1].newer : account.kept.oldest;
-    for (; at != 0 && !comes_back(linked(at)); at = members_[at - 1].newer) account.is_in_use = at;
+    const bool goes_on = account.last_in_use != 0 &&
+                         members_[account.last_in_use - 1].list == kKept &&
+                         members_[account.last_in_use - 1].account == a + 1;
+    std::uint32_t at = goes_on ? members_[account.last_in_use - 1].newer : account.kept.oldest;
+    for (; at != 0 && !comes_back(linked(at)); at = members_[at - 1].newer)
+      account.last_in_use = at;
     if (at == 0) continue;
     --account.wanted;
     let_go(account, linked(at));

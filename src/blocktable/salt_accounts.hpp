@@ -122,8 +122,8 @@ class SaltAccounts {
     List kept{};
     std::uint64_t call = 0;  // the yield that `wanted` is for
     std::int64_t wanted = 0;
-    SequenceId by{};              // who wants
-    std::uint32_t is_in_use = 0;  // kept, and seen by take_wanted with all that are older
+    SequenceId by{};                // who wants
+    std::uint32_t last_in_use = 0;  // kept, and seen by take_wanted with all that are older
     mutable std::int64_t counted = 0;
   };
 
