@@ -152,16 +152,33 @@ void PrefixCache::give_up(const Owner& owner) noexcept {
   const PrefixChain& c = chains_[owner.slot];
   const std::int32_t account = account_of(owner.slot);
   if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
+  const auto is_found = [&](BlockId id) {
+    const PrefixBlock& block = index_.block(id);
+    return accounts_.has(id, account) && block.is_published() &&
+           manager_->count_published({&id, 1}, {&block.generation, 1}) == 1;
+  };
+  std::int32_t keepable = c.blocks;  // what lies behind one that no floor keeps goes with it
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
     const BlockId id = at.block();
     at = index_.parent_of(id);
-    const PrefixBlock& block = index_.block(id);
-    if (!accounts_.has(id, account) || !block.is_published()) continue;
-    const std::span<const Generation> generation(&block.generation, 1);
-    if (manager_->count_published(std::span(&id, 1), generation) == 0) continue;
-    accounts_.give_up(id, block.generation, account, i);
+    if (!(accounts_.is_kept(id, account) && is_alive(id)) && !is_found(id)) keepable = i;
   }
+  for (std::int32_t kept = -1; kept != keepable;) {
+    kept = keepable;
+    at = c.last;
+    for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
+      const BlockId id = at.block();
+      at = index_.parent_of(id);
+      const Generation generation = index_.block(id).generation;
+      if (i < kept) {
+        if (!accounts_.give_up(id, generation, account, i)) keepable = i;
+      } else if (accounts_.is_kept(id, account) || is_found(id)) {
+        accounts_.give_up(id, generation, account, SaltAccounts::kNotKept);
+      }
+    }
+  }
+  accounts_.keep_floor(account);
 }
 
 }  // namespace kvarena

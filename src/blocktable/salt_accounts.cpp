@@ -83,7 +83,7 @@ Status SaltAccounts::set_limits(std::uint64_t salt, const SaltLimits& limits) {
   Account& account = accounts_[place(found)];
   account.holder = holder;
   account.limits = limits;
-  while (account.kept.size > limits.floor_blocks) let_go(account, linked(account.kept.oldest));
+  keep_floor(found);
   return {};
 }
 
@@ -171,22 +171,30 @@ void SaltAccounts::let_go(Account& account, BlockId id) noexcept {
       manager_->release(account.holder, std::span(&id, 1), std::span(&generation, 1)));
 }
 
-/// The first blocks of a prefix are kept, as many as the floor has; then the oldest kept ones make
-/// room. Others become idle.
-void SaltAccounts::give_up(BlockId id, Generation generation, std::int32_t number,
+/// The first blocks of a prefix are kept, as many as the floor has. Others become idle.
+bool SaltAccounts::give_up(BlockId id, Generation generation, std::int32_t number,
                            std::int64_t place_in_prefix) noexcept {
   Account& account = accounts_[place(number)];
   const Member& member = members_[index(id)];
-  if (place_in_prefix >= account.limits.floor_blocks) {
-    if (member.list == kKept) return let_go(account, id);
-    if (member.list == kIdle) unlink(account, id);
-    return append(account, id, kIdle);
-  }
   const bool was_kept = member.list == kKept;
+  const bool is_wanted = place_in_prefix < account.limits.floor_blocks;
+  if (was_kept && !is_wanted) {
+    let_go(account, id);
+    return true;
+  }
   if (member.list != kInNoList) unlink(account, id);
-  if (was_kept) return append(account, id, kKept);
-  if (!keep(account, id, generation)) return append(account, id, kIdle);
-  if (account.kept.size > account.limits.floor_blocks) {
+  if (was_kept) {
+    append(account, id, kKept);
+    return true;
+  }
+  if (is_wanted && keep(account, id, generation)) return true;
+  append(account, id, kIdle);
+  return !is_wanted;
+}
+
+void SaltAccounts::keep_floor(std::int32_t number) noexcept {
+  Account& account = accounts_[place(number)];
+  while (account.kept.size > account.limits.floor_blocks) {
     let_go(account, linked(account.kept.oldest));
   }
 }

@@ -16,6 +16,7 @@
 #include "kvarena/blocktable/salt_limits.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace kvarena {
@@ -24,6 +25,8 @@ namespace kvarena {
 class SaltAccounts {
  public:
   static constexpr std::int32_t kNone = -1;  ///< no account
+  /// In place of a block's number: no floor keeps it.
+  static constexpr std::int64_t kNotKept = std::numeric_limits<std::int64_t>::max();
 
   /// 12 bytes a block, unless max_accounts is 0.
   SaltAccounts(BlockManager& manager, std::int32_t max_accounts);
@@ -51,9 +54,16 @@ class SaltAccounts {
   bool has(BlockId id, std::int32_t account) const noexcept {
     return account != kNone && members_[index(id)].account == number_of(account);
   }
-  /// A sequence gives up block number `number` of its prefix, which is published and can be had.
-  void give_up(BlockId id, Generation generation, std::int32_t account,
+  bool is_kept(BlockId id, std::int32_t account) const noexcept {
+    return has(id, account) && members_[index(id)].list == kKept;
+  }
+  /// A sequence gives up block number `number` of its prefix, or kNotKept: then it need not be
+  /// published. keep_floor ends the prefix. Returns whether the floor keeps it or need not: all
+  /// that the pool has may be promised to others.
+  bool give_up(BlockId id, Generation generation, std::int32_t account,
                std::int64_t number) noexcept;
+  /// Lets the oldest blocks go that the floor keeps beyond its size.
+  void keep_floor(std::int32_t account) noexcept;
   /// Whether another registered block would exceed the cap.
   bool is_full(std::int32_t account) const noexcept {
     return account != kNone &&

@@ -109,7 +109,8 @@ class NaivePrefix {
   void let_go(Account& account, const Content& content);
   bool comes_back(const Content& content) const;
   void give_up(SequenceId id);
-  void give_up(Account& account, const Content& content, std::size_t number);
+  bool give_up(Account& account, const Content& content, std::size_t number);
+  void keep_floor(Account& account);
   void leave(const Content& content, const Entry& entry);
   void keep_cap(const Sequence& sequence);
 

@@ -3,9 +3,12 @@
 #include "model/naive_prefix.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvarena::model {
 namespace {
+
+constexpr std::size_t kNotKept = std::numeric_limits<std::int64_t>::max();
 
 bool contains(const std::vector<NaivePrefix::Content>& list, const NaivePrefix::Content& content) {
   return std::find(list.begin(), list.end(), content) != list.end();
@@ -32,7 +35,11 @@ void NaivePrefix::set_limits(std::uint64_t salt, const SaltLimits& limits, Holde
   Account& account = accounts_[salt];
   account.limits = limits;
   account.holder = holder;
-  while (std::ssize(account.kept) > limits.floor_blocks) {
+  keep_floor(account);
+}
+
+void NaivePrefix::keep_floor(Account& account) {
+  while (std::ssize(account.kept) > account.limits.floor_blocks) {
     let_go(account, Content(account.kept.front()));
   }
 }
@@ -59,34 +66,47 @@ void NaivePrefix::give_up(SequenceId id) {
   if (account == nullptr || s.chain.empty()) return;
   const auto last = entries_.find(content_of(s, s.chain.size()));
   if (last == entries_.end() || last->second.number != s.chain.back()) return;
-  for (std::size_t i = s.chain.size(); i-- > 0;) {
-    const Content content = content_of(s, i + 1);
-    const Entry& entry = entries_.at(content);
-    if (!entry.has_account || !entry.is_published) continue;
-    if (!is_alive(entry) || !pool_.can_be_found(entry.block.id)) continue;
-    give_up(*account, content, i);
-  }
+  const auto is_kept = [&](std::size_t i) { return contains(account->kept, content_of(s, i + 1)); };
+  const auto is_found = [&](std::size_t i) {
+    const Entry& entry = entries_.at(content_of(s, i + 1));
+    return entry.has_account && entry.is_published && is_alive(entry) &&
+           pool_.can_be_found(entry.block.id);
+  };
+  const auto can_be_kept = [&](std::size_t i) {
+    return is_found(i) || (is_kept(i) && is_alive(entries_.at(content_of(s, i + 1))));
+  };
+  std::size_t keepable = 0;  // what lies behind these goes with the one behind them
+  while (keepable < s.chain.size() && can_be_kept(keepable)) ++keepable;
+  std::size_t kept = 0;
+  do {
+    kept = keepable;
+    for (std::size_t i = s.chain.size(); i-- > 0;) {
+      const Content content = content_of(s, i + 1);
+      if (i < kept) {
+        if (!give_up(*account, content, i)) keepable = i;
+      } else if (is_kept(i) || is_found(i)) {
+        give_up(*account, content, kNotKept);
+      }
+    }
+  } while (keepable != kept);
+  keep_floor(*account);
 }
 
-void NaivePrefix::give_up(Account& account, const Content& content, std::size_t number) {
+/// Returns false if it should be kept and cannot: what is left is promised to others.
+bool NaivePrefix::give_up(Account& account, const Content& content, std::size_t number) {
   const bool was_kept = contains(account.kept, content);
-  if (static_cast<std::int64_t>(number) >= account.limits.floor_blocks) {
-    if (was_kept) return let_go(account, content);
-    std::erase(account.idle, content);
-    account.idle.push_back(content);
-    return;
+  const bool is_wanted = static_cast<std::int64_t>(number) < account.limits.floor_blocks;
+  if (was_kept && !is_wanted) {
+    let_go(account, content);
+    return true;
   }
   std::erase(account.kept, content);
   std::erase(account.idle, content);
   const Handle block = entries_.at(content).block;
-  if (!was_kept && !pool_.retain(account.holder, std::span(&block, 1))) {
-    account.idle.push_back(content);
-    return;
-  }
-  account.kept.push_back(content);
-  if (std::ssize(account.kept) > account.limits.floor_blocks) {
-    let_go(account, Content(account.kept.front()));
-  }
+  const bool is_kept =
+      was_kept || (is_wanted && pool_.retain(account.holder, std::span(&block, 1)));
+  (is_kept ? account.kept : account.idle).push_back(content);
+  return is_kept || !is_wanted;
 }
 
 void NaivePrefix::keep_cap(const Sequence& sequence) {

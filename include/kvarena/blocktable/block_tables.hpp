@@ -79,11 +79,11 @@ class KVARENA_EXPORT BlockTables {
   /// With groups: creates a sequence from blocks that somebody holds or that are cached, and takes
   /// a reference on each. In each group they end with the last token and begin at the latest with
   /// that of oldest_needed; those in front of `retained` are not taken, and those of an encoder may
-  /// be left out. Returns what create_sequence and
+  /// be left out. The caller knows what they hold: a holder that cuts its sequence can write other
+  /// tokens into a block, under the same generation. Returns what create_sequence and
   /// BlockManager::retain return, exhausted (table_page), or invalid_argument (num_groups,
-  /// block_index, num_blocks, span_size; option groups: a block of another group). With a prefix
-  /// cache also invalid_argument (option salt, extra_keys, first_token) for a block that belongs to
-  /// another salt or to other extra keys than the options have. O(blocks).
+  /// block_index, num_blocks, span_size; option groups: a block of another group; with a prefix
+  /// cache salt, extra_keys, first_token: of another salt or other extra keys). O(blocks).
   Result<SequenceId> create_sequence_from(std::int64_t length_tokens,
                                           std::span<const GroupBlocks> groups,
                                           const SequenceOptions& options = {});

@@ -22,6 +22,9 @@ struct SaltLimits {
   /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first; so
   /// does reserve_capacity. With groups of layers a floor is unsupported (floor_blocks): a kept
   /// block is useful only with its windows and states, and each of these would hold a whole page.
+  /// A block is kept only with those in front of it, because it would go with them. One in front
+  /// cannot be kept if it was registered before there was an account, if it waits to leave service,
+  /// or if it is cached and all that the pool has left is promised to others.
   std::int64_t floor_blocks = 0;
   /// When the salt has so many registered blocks, a new one takes the place of its oldest that
   /// nobody uses, even if blocks of the pool are free. Blocks in use may exceed it. A new block

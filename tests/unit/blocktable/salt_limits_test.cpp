@@ -91,6 +91,59 @@ TEST_F(SaltLimitsTest, ABlockThatLeavesServiceIsNotGivenUpInVain) {
   EXPECT_OK(tables().destroy(large));
 }
 
+// It would go with the block in front of it, which no floor keeps.
+TEST_F(SaltLimitsTest, WhatLiesBehindABlockThatWaitsToLeaveServiceIsNotKept) {
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  const SequenceId first = computed(tokens(9), 1);
+  const HolderId pin = tables().pin(first, {.num_blocks = 1}).value();
+  const BlockId waits = tables().lookup(first, 0).value();
+  EXPECT_EQ(manager().quarantine(waits).value(), false);
+  EXPECT_OK(tables().destroy(first));
+  EXPECT_EQ(figures(1).kept, 0);
+  EXPECT_OK(manager().restore(waits));
+  EXPECT_OK(tables().unpin(pin));
+  EXPECT_EQ(cached(tokens(9), 1), 2);
+  cache(tokens(32, 100), 2);
+  EXPECT_EQ(cached(tokens(9), 1), 0);
+  EXPECT_EQ(figures(1).kept, 0);
+}
+
+TEST_F(SaltLimitsTest, WhatLiesBehindABlockWithoutAnAccountIsNotKept) {
+  cache(tokens(5), 1);
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  cache(tokens(9), 1);
+  EXPECT_EQ(figures(1).registered, 1);
+  EXPECT_EQ(figures(1).kept, 0);
+  cache(tokens(32, 100), 2);
+  EXPECT_EQ(cached(tokens(9), 1), 0);
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 2}));
+  cache(tokens(9), 1);
+  EXPECT_EQ(figures(1).kept, 2) << "the first block is registered anew, under the account";
+}
+
+// The first sequence has ended: the blocks that the second one stands behind are cached.
+TEST_F(SaltLimitsTest, WhatLiesBehindABlockThatCannotBeHadIsNotKept) {
+  EXPECT_OK(tables().set_salt_limits(1, {}));
+  const SequenceId first = begin(tokens(8), 1);
+  const SequenceId second = begin(tokens(12), 1);
+  append_rest(first, tokens(8));
+  append_rest(second, tokens(12));
+  EXPECT_OK(tables().publish(first));
+  EXPECT_OK(tables().publish(second));
+  EXPECT_OK(tables().destroy(first));
+  EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
+  const SequenceId other = begin({}, 2);
+  EXPECT_OK(tables().promise_capacity(other, 20));
+  EXPECT_OK(tables().destroy(second));
+  EXPECT_EQ(figures(1).kept, 0) << "all blocks but the second sequence's own are promised";
+  EXPECT_OK(tables().promise_capacity(other, 0));
+  EXPECT_EQ(cached(tokens(13), 1), 3);
+  cache(tokens(32, 100), 2);
+  EXPECT_EQ(cached(tokens(13), 1), 0);
+  EXPECT_EQ(figures(1).kept, 0);
+  EXPECT_OK(tables().destroy(other));
+}
+
 // The append lacks a block because of the watermark alone: others have one that could be evicted.
 TEST_F(SaltLimitsTest, WhatAFloorLetsGoIsUsed) {
   create({.num_blocks = 4, .watermark_blocks = 1},
