@@ -47,6 +47,7 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   } else {
     for (Barrier& empty : shared.weights_empty) init_barrier(&empty, kValueWarps * kWarpArrivals);
     if constexpr (C::kPacked) {
+      init_barrier(&shared.meeting, C::kLogitsThreads);
       for (Barrier& full : shared.maxima_full) init_barrier(&full, 128);
     }
     if constexpr (C::kConverts) {

@@ -156,6 +156,7 @@ requires(C::kPacked) struct alignas(1024) Shared<C> {
   Barrier weights_full[C::kWeightBuffers];
   Barrier weights_empty[C::kWeightBuffers];
   Barrier maxima_full[2];  ///< a warpgroup knows the maxima with its last slab
+  Barrier meeting;         ///< of both warpgroups of logits, in a build for racecheck
   Barrier result_full;
   Barrier result_empty;
 };

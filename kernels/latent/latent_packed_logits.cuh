@@ -37,6 +37,7 @@ struct PackedLogits : Logits<C> {
   /// keep all their bits.
   static constexpr float kBias = kWeightBias<__half>;
   int warpgroup = 0;
+  int meetings = 0;        ///< in a build for racecheck
   int exponent[2];         ///< of the scales of the thread's tokens
   std::uint32_t ratio[2];  ///< scale t of these, divided by their powers of two; twice
   int first = 0;           ///< slab of the segment
@@ -46,6 +47,15 @@ struct PackedLogits : Logits<C> {
     return columns::any_of_warpgroup(is_true, warpgroup);
   }
   __device__ __forceinline__ void sync() const { any_of_its(false); }
+  /// Waits for both warpgroups of logits, as Half::meet does.
+  __device__ __forceinline__ void meet() {
+    if constexpr (kWarpArrivals > 1) {
+      arrive(&shared.meeting);
+      wait(&shared.meeting, meetings++ & 1);
+    } else {
+      sync_named<kAllLogitsBarrier>(C::kLogitsThreads);
+    }
+  }
 
   /// Loads the query columns of a segment.
   __device__ __forceinline__ void load(const ColumnsSegment& segment) {
@@ -55,7 +65,7 @@ struct PackedLogits : Logits<C> {
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) real |= column_of(k) < count ? 1U << k : 0U;
     first = slab;
-    sync_named<kAllLogitsBarrier>(C::kLogitsThreads);
+    meet();
   }
 
   /// The row of token g of the warp's tile.
@@ -331,7 +341,7 @@ struct PackedLogits : Logits<C> {
       }
     }
     wait(&shared.result_empty, (segments & 1) ^ 1);
-    sync_named<kAllLogitsBarrier>(C::kLogitsThreads);
+    meet();
     ++segments;
     if (warpgroup != 0) return;
     if (thread < C::kColumns) {
