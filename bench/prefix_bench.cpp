@@ -230,19 +230,24 @@ void BM_short_prompts(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kShortBlocks);
 }
 
-/// A token for each of range(0) sequences: told, registered and published when range(1) is 1.
+/// A token for each of range(0) sequences: told, registered and published when range(1) is not 0.
+/// When the pool is full, new sequences begin with tokens that nobody had. With range(1) 2 they
+/// evict the blocks of those before, which are forgotten first otherwise.
 void BM_decode_step(benchmark::State& state) {
   const auto num_sequences = static_cast<std::int32_t>(state.range(0));
-  const bool is_on = state.range(1) == 1;
+  const bool is_on = state.range(1) != 0;
   Cache cache(num_sequences * std::int64_t{64}, num_sequences, is_on);
   std::vector<SequenceId> ids;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(num_sequences));
-  std::iota(tokens.begin(), tokens.end(), 1);
+  std::int32_t next_token = 0;
   const auto begin = [&] {
     ids.clear();
+    std::iota(tokens.begin(), tokens.end(), next_token);
+    next_token += num_sequences;
     for (std::int32_t i = 0; i < num_sequences; ++i) {
       ids.push_back(cache.tables.create_sequence().value());
-      const std::vector<std::int32_t> start(static_cast<std::size_t>(1 + i % kBlockSize), i);
+      const std::vector<std::int32_t> start(static_cast<std::size_t>(1 + i % kBlockSize),
+                                            tokens[static_cast<std::size_t>(i)]);
       const AppendDemand demand{ids.back(), static_cast<std::int32_t>(start.size()), {}, start};
       static_cast<void>(cache.tables.append(std::span(&demand, 1)));
     }
@@ -258,6 +263,7 @@ void BM_decode_step(benchmark::State& state) {
     }
     state.PauseTiming();
     static_cast<void>(cache.tables.destroy_many(ids));
+    if (state.range(1) == 1) static_cast<void>(cache.tables.forget_all());
     begin();
     state.ResumeTiming();
   }
@@ -341,7 +347,7 @@ BENCHMARK(BM_short_prompts)
     ->ArgNames({"blocks", "tenants", "evicts"})
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_decode_step)
-    ->ArgsProduct({{256, 1024}, {0, 1}})
+    ->ArgsProduct({{256, 1024}, {0, 1, 2}})
     ->ArgNames({"sequences", "on"})
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_cache_decode_step)
