@@ -6,6 +6,7 @@
 #include "kvarena/capacity/model_presets.hpp"
 
 #include "support/gpu.hpp"
+#include "support/process_memory.hpp"
 #include "support/reserved_memory.hpp"
 #include "support/status_matchers.hpp"
 
@@ -84,6 +85,7 @@ TEST(PlanAllocation, OfEveryPresetOnAHostAsLargeAsAGpu) {
   for (const std::string_view name : model_preset_names()) {
     for (const std::int64_t memory_bytes :
          {find_gpu("L4")->memory_bytes, find_gpu("H200-SXM")->memory_bytes, kMiB * kMiB}) {
+      if (test::kSanitized && memory_bytes == kMiB * kMiB) continue;  // slow
       SCOPED_TRACE(std::string(name) + " in " + std::to_string(memory_bytes));
       test::ReservedMemory memory;
       const auto capacity = static_cast<std::uint64_t>(memory_bytes);
@@ -117,7 +119,7 @@ TEST(PlanAllocation, OfEveryPresetOnAHostAsLargeAsAGpu) {
                 planned->free_bytes + options.context_overhead_bytes);
     }
   }
-  EXPECT_GE(created, 30 + 27) << "in 1 TiB all 27 whose layers are alike";
+  EXPECT_GE(created, test::kSanitized ? 30 : 30 + 27) << "in 1 TiB all 27 whose layers are alike";
   EXPECT_GE(with_states, 4) << "in 141 GB or in 1 TiB";
 }
 

@@ -227,7 +227,7 @@ class Judge {
 };
 
 TEST(ScrapeChurn, EveryScrapeEqualsTheRecountOfItsStep) {
-  const int rendered = test::kThreadSanitizer ? 2'000 : test::kAddressSanitizer ? 10'000 : 100'000;
+  const int rendered = test::kThreadSanitizer ? 2'000 : test::kAddressSanitizer ? 3'000 : 100'000;
   const int served = rendered / 50;
   Churn churn(7);
   HealthMonitor monitor = HealthMonitor::create({.run_thread = false}).value();

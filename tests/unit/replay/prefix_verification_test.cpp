@@ -2,6 +2,7 @@
 // that is wrong makes the run fail.
 
 #include "support/devices.hpp"
+#include "support/process_memory.hpp"
 #include "support/status_matchers.hpp"
 #include "support/tables_access.hpp"
 #include "support/text_matchers.hpp"
@@ -96,6 +97,7 @@ TEST_P(PrefixVerification, WhatIsSharedIsWhatEachShouldHave) {
 TEST_P(PrefixVerification, ManyAtATimeInAScarcePoolWithEveryPolicy) {
   for (const EvictionPolicy policy : {EvictionPolicy::tail_first, EvictionPolicy::head_first,
                                       EvictionPolicy::fifo, EvictionPolicy::lfu}) {
+    if (test::kThreadSanitizer && policy != EvictionPolicy::tail_first) continue;
     options_.policy = policy;
     options_.limits.max_running = 6;
     options_.pool.num_blocks = 70;
