@@ -15,6 +15,7 @@
 #include "kernels/latent/latent_packed_logits.cuh"
 #include "kernels/latent/latent_packed_values.cuh"
 #include "kernels/latent/latent_producer.cuh"
+#include "kernels/latent/latent_teams.cuh"
 #include "kernels/latent/latent_values.cuh"
 
 namespace kvarena::kernels::latent {
@@ -29,13 +30,26 @@ __device__ __forceinline__ void set_registers() {
   }
 }
 
+/// Whether two teams convert (latent_teams.cuh).
+template <class C>
+constexpr bool has_teams() {
+  if constexpr (C::kConverts) return C::kTeams;
+  return false;
+}
+/// The threads that convert.
+template <class C>
+constexpr int converters() {
+  if constexpr (C::kConverts) return C::kConverters;
+  return 0;
+}
+
 /// Sets up the barriers of a thread block. One thread calls it.
 template <class C>
 __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   // Logits and values need a tile, or both halves.
   constexpr int kReaders = (C::kHalves ? 0 : 1) + kValueWarps * kWarpArrivals;
   for (int i = 0; i < C::kStages; ++i) {
-    init_barrier(&shared.latents_full[i], C::kConverts ? 128 : kWarpArrivals);
+    init_barrier(&shared.latents_full[i], converters<C>() > 0 ? converters<C>() : kWarpArrivals);
     for (Barrier& tile : shared.tile_empty[i]) init_barrier(&tile, kReaders);
   }
   for (Barrier& full : shared.weights_full) init_barrier(&full, 128);
@@ -76,11 +90,19 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   constexpr int kFirstValues = C::kThreads / 32 - kValueWarps;
   if (warp < 4) {
     give_registers<C::kProducerRegisters>();
-    if (warp == 0) Producer<C>{launch, shared, thread % 32}.run(words);
+    if (warp == 0) {
+      Producer<C>{launch, shared, thread % 32}.run(words);
+    } else if constexpr (has_teams<C>()) {
+      TeamConverter<C, 3>{launch, shared, warp - 1, thread % 32}.run(words);
+    }
   } else if (C::kConverts && warp >= kFirstConverter) {
     if constexpr (C::kConverts) {
       set_registers<C::kConverterRegisters, C::kThreads>();
-      Converter<C>{launch, shared, warp - kFirstConverter, thread % 32}.run(words);
+      if constexpr (has_teams<C>()) {
+        TeamConverter<C, 4>{launch, shared, warp - kFirstConverter, thread % 32}.run(words);
+      } else {
+        Converter<C>{launch, shared, warp - kFirstConverter, thread % 32}.run(words);
+      }
     }
   } else if constexpr (C::kHalves) {
     take_registers<C::kHalfRegisters>();

@@ -30,6 +30,8 @@ inline constexpr int kLogitsBarrier = 4;
 inline constexpr int kValuesBarrier = 5;
 /// Of the warpgroup that converts.
 inline constexpr int kConverterBarrier = 6;
+/// And of the smaller team that converts (latent_teams.cuh).
+inline constexpr int kSmallTeamBarrier = 7;
 /// Warps of the two warpgroups of values.
 inline constexpr int kValueWarps = 8;
 
@@ -61,9 +63,13 @@ struct Config {
   static constexpr int kGroupBytes = kAtomTokens * kRowBytes;  ///< of eight tokens
   static constexpr int kAtomBytes = kAtomTokens * kPieceBytes;
   static constexpr bool kConverts = !std::is_same_v<Pool, T>;
-  static constexpr bool kScaled = std::is_same_v<Pool, Fp8>;  ///< by QuantScales
+  static constexpr bool kScaled = std::is_same_v<Pool, Fp8>;        ///< by QuantScales
+  static constexpr bool kTeams = kHalves && kConverts && !kScaled;  ///< two of them convert
   static constexpr int kPoolRowBytes = kPoolRow<Pool>;
   static constexpr int kPoolTileBytes = kTileTokens * kPoolRowBytes;
+  /// Where a tile that is converted in its place is copied to.
+  static constexpr int kPoolTileAt = kTeams ? kTileBytes - kPoolTileBytes : 0;
+  static constexpr int kConverters = kTeams ? 224 : 128;     ///< threads that convert
   static constexpr int kPoolTiles = kColumns == 16 ? 5 : 3;  ///< of the ring
   static constexpr int kRingBytes = kConverts ? kPoolTiles * kPoolTileBytes : 16;
   static constexpr int kThreads = (kHalves ? 384 : 512) + (kConverts ? 128 : 0);
@@ -78,11 +84,11 @@ struct Config {
   static constexpr int kWeightBuffers = kColumns == 64 ? 1 : 2;
   static constexpr int kSums = kColumns / 4;  ///< columns that a thread has a part of
   // Their sum over the warpgroups is what a launch of kThreads gets.
-  static constexpr int kProducerRegisters = kConverts ? 24 : kHalves ? 40 : 32;
+  static constexpr int kProducerRegisters = kTeams ? 56 : kConverts ? 24 : kHalves ? 40 : 32;
   static constexpr int kLogitsRegisters = kConverts ? 96 : 120;
   static constexpr int kValueRegisters = kConverts ? 120 : 176;
   static constexpr int kHalfRegisters = kConverts ? 208 : 232;
-  static constexpr int kConverterRegisters = kHalves ? 64 : 120;
+  static constexpr int kConverterRegisters = kTeams ? 40 : kHalves ? 64 : 120;
   // What columns_combine.cuh reads.
   static constexpr bool kCap = false;
   static constexpr bool kHasTiles = false;

@@ -3,7 +3,8 @@
 /// @file
 /// The warpgroup that converts latents of a pool in 8 bits to the bf16 operand of the products. The
 /// ring has tiles of 16 tokens as they lie in the pool. Eight lanes take the same chunk of eight
-/// tokens, so neither their loads nor their stores meet in a bank. Included by latent.cuh.
+/// tokens, so neither their loads nor their stores meet in a bank. latent_fp8 is converted by
+/// latent_teams.cuh. Included by latent.cuh.
 
 #include "kernels/latent/latent_config.cuh"
 
@@ -19,9 +20,8 @@ __device__ __forceinline__ std::uint32_t widen(std::uint32_t pair, float factor)
 
 template <class C>
 struct Converter {
-  static constexpr bool kPacked = std::is_same_v<typename C::Pool, columns::LatentFp8>;
-  /// Chunks of 16 elements of a token in 8 bits.
-  static constexpr int kChunks = (kPacked ? kLatentFp8ValueDim : C::kKeyDim) / 16;
+  static_assert(!std::is_same_v<typename C::Pool, columns::LatentFp8>);
+  static constexpr int kChunks = C::kKeyDim / 16;  ///< of 16 elements of a token in 8 bits
   /// Chunks of eight tokens: what eight lanes convert at a time.
   static constexpr int kUnits = 2 * kChunks;
   static constexpr int kUnitsAtOnce = 16;  ///< of the warpgroup
@@ -58,38 +58,16 @@ struct Converter {
 
   /// Loads sixteen elements of a tile of the ring.
   __device__ __forceinline__ uint4 load(const char* from, int round) const {
-    const int at = chunk_of(round) * kChunkBytes;
     return *reinterpret_cast<const uint4*>(
-        from + (kPacked ? token_of(round) * C::kPoolRowBytes + at
-                        : chunked_bytes(C::kPoolRowBytes, token_of(round), at)));
+        from + chunked_bytes(C::kPoolRowBytes, token_of(round), chunk_of(round) * kChunkBytes));
   }
-  /// Loads their scale.
-  __device__ __forceinline__ float load_scale(const char* from, int round) const {
-    if constexpr (!kPacked) return 1.0F;
-    const auto* const scales = reinterpret_cast<const float*>(
-        from + token_of(round) * C::kPoolRowBytes + kLatentFp8ScalesAt);
-    return scales[chunk_of(round) / (kLatentFp8Run / kChunkBytes)];
-  }
-
-  /// Returns where the positional elements of a token are that the thread moves, which are bf16
-  /// already: a chunk a thread.
-  __device__ __forceinline__ int position_token() const { return warp % 2 * 8 + lane % 8; }
-  __device__ __forceinline__ int position_chunk() const { return warp / 2 * 4 + lane / 8; }
 
   /// Converts a tile, which may be in its own place: all of it is loaded before it is written.
   __device__ __forceinline__ void convert(const char* from, char* to) const {
     uint4 words[kRounds];
-    float scale[kRounds];
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       words[i] = has_unit(i) ? load(from, i) : make_uint4(0, 0, 0, 0);
-      scale[i] = has_unit(i) ? load_scale(from, i) : 1.0F;
-    }
-    uint4 positions;
-    if constexpr (kPacked) {
-      positions =
-          *reinterpret_cast<const uint4*>(from + position_token() * C::kPoolRowBytes +
-                                          kLatentFp8PositionAt + position_chunk() * kChunkBytes);
     }
     if constexpr (C::kHalves) sync_named<kConverterBarrier>(128);
 #pragma unroll
@@ -97,13 +75,8 @@ struct Converter {
       const std::uint32_t in[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
       std::uint32_t out[8];
 #pragma unroll
-      for (int k = 0; k < 8; ++k) out[k] = widen(in[k / 2] >> (16 * (k % 2)) & 0xFFFF, scale[i]);
+      for (int k = 0; k < 8; ++k) out[k] = widen(in[k / 2] >> (16 * (k % 2)) & 0xFFFF, 1.0F);
       if (has_unit(i)) store(to, i, out);
-    }
-    if constexpr (kPacked) {
-      const int byte = kLatentFp8ValueDim * 2 + position_chunk() * kChunkBytes;
-      *reinterpret_cast<uint4*>(to + chunked_bytes(C::kRowBytes, position_token(), byte)) =
-          positions;
     }
   }
 
