@@ -231,19 +231,16 @@ void BM_short_prompts(benchmark::State& state) {
 }
 
 /// A token for each of range(0) sequences: told, registered and published when range(1) is not 0.
-/// When the pool is full, new sequences begin with tokens that nobody had. With range(1) 2 they
-/// evict the blocks of those before, which are forgotten first otherwise.
+/// In a full pool others begin, with new tokens. With range(1) 2 they evict; else all is forgotten.
 void BM_decode_step(benchmark::State& state) {
   const auto num_sequences = static_cast<std::int32_t>(state.range(0));
   const bool is_on = state.range(1) != 0;
   Cache cache(num_sequences * std::int64_t{64}, num_sequences, is_on);
   std::vector<SequenceId> ids;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(num_sequences));
-  std::int32_t next_token = 0;
   const auto begin = [&] {
     ids.clear();
-    std::iota(tokens.begin(), tokens.end(), next_token);
-    next_token += num_sequences;
+    std::iota(tokens.begin(), tokens.end(), tokens.back() + 1);
     for (std::int32_t i = 0; i < num_sequences; ++i) {
       ids.push_back(cache.tables.create_sequence().value());
       const std::vector<std::int32_t> start(static_cast<std::size_t>(1 + i % kBlockSize),
@@ -288,7 +285,6 @@ void BM_cache_decode_step(benchmark::State& state) {
                                 .prefix_cache = {.is_on = state.range(1) > 0}})
           .value();
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(num_sequences));
-  std::iota(tokens.begin(), tokens.end(), 1);
   std::vector<SequenceId> ids;
   std::vector<AppendDemand> demands;
   const auto step = [&] {
@@ -298,6 +294,7 @@ void BM_cache_decode_step(benchmark::State& state) {
     static_cast<void>(cache.destroy_many(ids));
     ids.clear();
     demands.clear();
+    std::iota(tokens.begin(), tokens.end(), tokens.back() + 1);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       ids.push_back(cache.create_sequence().value());
       demands.push_back({ids.back(), static_cast<std::int32_t>(1 + i % kBlockSize)});
