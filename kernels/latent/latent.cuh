@@ -30,26 +30,13 @@ __device__ __forceinline__ void set_registers() {
   }
 }
 
-/// Whether two teams convert (latent_teams.cuh).
-template <class C>
-constexpr bool has_teams() {
-  if constexpr (C::kConverts) return C::kTeams;
-  return false;
-}
-/// The threads that convert.
-template <class C>
-constexpr int converters() {
-  if constexpr (C::kConverts) return C::kConverters;
-  return 0;
-}
-
 /// Sets up the barriers of a thread block. One thread calls it.
 template <class C>
 __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   // Logits and values need a tile, or both halves.
   constexpr int kReaders = (C::kHalves ? 0 : 1) + kValueWarps * kWarpArrivals;
   for (int i = 0; i < C::kStages; ++i) {
-    init_barrier(&shared.latents_full[i], converters<C>() > 0 ? converters<C>() : kWarpArrivals);
+    init_barrier(&shared.latents_full[i], C::kConverts ? C::kConverters : kWarpArrivals);
     for (Barrier& tile : shared.tile_empty[i]) init_barrier(&tile, kReaders);
   }
   for (Barrier& full : shared.weights_full) init_barrier(&full, 128);
@@ -92,13 +79,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     give_registers<C::kProducerRegisters>();
     if (warp == 0) {
       Producer<C>{launch, shared, thread % 32}.run(words);
-    } else if constexpr (has_teams<C>()) {
+    } else if constexpr (C::kTeams) {
       TeamConverter<C, 3>{launch, shared, warp - 1, thread % 32}.run(words);
     }
   } else if (C::kConverts && warp >= kFirstConverter) {
     if constexpr (C::kConverts) {
       set_registers<C::kConverterRegisters, C::kThreads>();
-      if constexpr (has_teams<C>()) {
+      if constexpr (C::kTeams) {
         TeamConverter<C, 4>{launch, shared, warp - kFirstConverter, thread % 32}.run(words);
       } else {
         Converter<C>{launch, shared, warp - kFirstConverter, thread % 32}.run(words);

@@ -63,8 +63,9 @@ struct Config {
   static constexpr int kGroupBytes = kAtomTokens * kRowBytes;  ///< of eight tokens
   static constexpr int kAtomBytes = kAtomTokens * kPieceBytes;
   static constexpr bool kConverts = !std::is_same_v<Pool, T>;
-  static constexpr bool kScaled = std::is_same_v<Pool, Fp8>;        ///< by QuantScales
-  static constexpr bool kTeams = kHalves && kConverts && !kScaled;  ///< two of them convert
+  static constexpr bool kScaled = std::is_same_v<Pool, Fp8>;  ///< by QuantScales
+  static constexpr bool kTeams =
+      kHalves && std::is_same_v<Pool, columns::LatentFp8>;  ///< two convert (latent_teams.cuh)
   static constexpr int kPoolRowBytes = kPoolRow<Pool>;
   static constexpr int kPoolTileBytes = kTileTokens * kPoolRowBytes;
   /// Where a tile that is converted in its place is copied to.
@@ -198,6 +199,19 @@ template <class C>
 __device__ __forceinline__ float maximum_scale(const Launch& launch) {
   if constexpr (C::kPacked) return 1.0F;
   return logit_scale<C>(launch);
+}
+
+/// Waits for kThreads threads of some warpgroups, who count their `meetings`. racecheck loses count
+/// of a named barrier when some of its threads come to other named barriers more often than the
+/// rest in between, so a build for it has a barrier in shared memory.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void meet(Barrier* meeting, int& meetings) {
+  if constexpr (kWarpArrivals > 1) {
+    arrive(meeting);
+    wait(meeting, meetings++ & 1);
+  } else {
+    sync_named<kBarrier>(kThreads);
+  }
 }
 
 /// Keeps the compiler from loading what comes later before this place: registers are few.

@@ -55,15 +55,9 @@ struct Half {
   __device__ __forceinline__ bool any_of_half(bool is_true) const {
     return columns::any_of_warpgroup(is_true, half);
   }
-  /// Waits for both warpgroups. racecheck loses count of a named barrier when some of its threads
-  /// come to other named barriers more often than the rest in between.
+  /// Waits for both warpgroups.
   __device__ __forceinline__ void meet() {
-    if constexpr (kWarpArrivals > 1) {
-      arrive(&shared.meeting);
-      wait(&shared.meeting, meetings++ & 1);
-    } else {
-      sync_named<kValuesBarrier>(kThreads);
-    }
+    latent::meet<kValuesBarrier, kThreads>(&shared.meeting, meetings);
   }
   /// Tells that the warp needs a tile no more.
   __device__ __forceinline__ void release(Barrier* barrier) const { arrive_as_warp(barrier, lane); }

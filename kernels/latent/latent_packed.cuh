@@ -27,6 +27,8 @@ struct PackedConfig {
   static constexpr bool kHalves = false;
   static constexpr bool kConverts = false;
   static constexpr bool kScaled = false;
+  static constexpr bool kTeams = false;
+  static constexpr int kConverters = 0;
   static constexpr int kColumns = kColumns_;    ///< query columns of a thread block
   static constexpr int kDim = kLatentValueDim;  ///< of V and of outputs
   static constexpr int kKeyDim = kLatentDim;    ///< of a latent
@@ -38,6 +40,7 @@ struct PackedConfig {
   static constexpr int kGroupBytes = kAtomTokens * kRowBytes;   ///< of eight query columns
   static constexpr int kAtomBytes = kAtomTokens * kPieceBytes;  ///< of them
   static constexpr int kPoolTileBytes = kTileTokens * kLatentFp8Bytes;
+  static constexpr int kPoolTileAt = 0;
   static constexpr int kTileBytes = kPoolTileBytes;
   static constexpr int kSlabBytes = kTiles * kTileBytes;
   static constexpr int kLogitsGroups = 2;  ///< warpgroups of logits

@@ -47,14 +47,9 @@ struct PackedLogits : Logits<C> {
     return columns::any_of_warpgroup(is_true, warpgroup);
   }
   __device__ __forceinline__ void sync() const { any_of_its(false); }
-  /// Waits for both warpgroups of logits, as Half::meet does.
+  /// Waits for both warpgroups of logits.
   __device__ __forceinline__ void meet() {
-    if constexpr (kWarpArrivals > 1) {
-      arrive(&shared.meeting);
-      wait(&shared.meeting, meetings++ & 1);
-    } else {
-      sync_named<kAllLogitsBarrier>(C::kLogitsThreads);
-    }
+    latent::meet<kAllLogitsBarrier, C::kLogitsThreads>(&shared.meeting, meetings);
   }
 
   /// Loads the query columns of a segment.

@@ -37,11 +37,6 @@ struct Producer {
         launch.params.block_tables + segment.table_row * launch.params.table_stride;
     return __ldg(reinterpret_cast<const int*>(table + table_index(token / kTileTokens)));
   }
-  /// Where in its place a tile is copied to.
-  static constexpr int pool_tile_at() {
-    if constexpr (C::kHalves) return C::kPoolTileAt;
-    return 0;
-  }
   /// Waits for the kernel in front, then lets the next one begin.
   __device__ __forceinline__ void follow() {
     wait_for_previous_kernel();
@@ -80,7 +75,7 @@ struct Producer {
         full = &shared.pool_full[stage][i];
         arrive_and_expect(full, C::kPoolTileBytes);
       }
-      copy_bulk(shared_address(shared.latents[stage]) + i * C::kTileBytes + pool_tile_at(), from,
+      copy_bulk(shared_address(shared.latents[stage]) + i * C::kTileBytes + C::kPoolTileAt, from,
                 C::kPoolTileBytes, full, hint);
     }
     // Not before all tiles are empty: those without tokens are cleared.

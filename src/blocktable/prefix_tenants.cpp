@@ -148,6 +148,8 @@ void PrefixCache::use_floors(std::int64_t missing) noexcept {
   }
 }
 
+/// A floor keeps a block only with those in front of it. When one of them cannot be kept after all,
+/// the blocks are given up once more, so that those behind it are let go.
 void PrefixCache::give_up(const Owner& owner) noexcept {
   const PrefixChain& c = chains_[owner.slot];
   const std::int32_t account = account_of(owner.slot);
@@ -157,7 +159,7 @@ void PrefixCache::give_up(const Owner& owner) noexcept {
     return accounts_.has(id, account) && block.is_published() &&
            manager_->count_published({&id, 1}, {&block.generation, 1}) == 1;
   };
-  std::int32_t keepable = c.blocks;  // what lies behind one that no floor keeps goes with it
+  std::int32_t keepable = c.blocks;  // so many from the first one
   PrefixLink at = c.last;
   for (std::int32_t i = c.blocks - 1; i >= 0; --i) {
     const BlockId id = at.block();

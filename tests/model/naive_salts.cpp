@@ -75,7 +75,7 @@ void NaivePrefix::give_up(SequenceId id) {
   const auto can_be_kept = [&](std::size_t i) {
     return is_found(i) || (is_kept(i) && is_alive(entries_.at(content_of(s, i + 1))));
   };
-  std::size_t keepable = 0;  // what lies behind these goes with the one behind them
+  std::size_t keepable = 0;  // so many from the first one: a block is kept with those in front
   while (keepable < s.chain.size() && can_be_kept(keepable)) ++keepable;
   std::size_t kept = 0;
   do {

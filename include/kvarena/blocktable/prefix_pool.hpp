@@ -120,8 +120,8 @@ class KVARENA_EXPORT PrefixPool {
                                std::span<const Generation> generations);
   /// Unregisters blocks, and all behind them, also those of others: they are about to be rewritten,
   /// or were not written after all. One that was not published counts as aborted, others as
-  /// forgotten. Passes over blocks that are not registered. Returns not_found
-  /// (block). O(1) a block that goes.
+  /// forgotten. Passes over blocks that are not registered. Returns not_found (block). O(1) a block
+  /// that goes.
   Status forget(std::span<const BlockId> ids);
   /// Unregisters all blocks of a salt. O(num_blocks).
   void forget_salt(std::uint64_t salt) noexcept;
