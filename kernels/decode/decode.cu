@@ -12,31 +12,33 @@ using Launch = cudaError_t (*)(const DecodeParams&, const DecodeWorkspace&, int 
                                bool overlap, cudaStream_t stream);
 
 /// The kernel of an instance, for what a launch knows.
-template <class T, class S, int D, int W, int PerSm, bool kOneTile, bool kOneToken>
+template <class T, class S, int D, int W, int PerSm, int kOperands, bool kOneTile, bool kOneToken>
 constexpr auto kKernel =
-    decode::decode_kernel<T, S, D, W, PerSm, decode::LaunchMode<kOneTile, kOneToken>>;
+    decode::decode_kernel<T, S, D, W, PerSm, decode::LaunchMode<kOneTile, kOneToken, kOperands>>;
 
 /// Launches the decode kernel of one instance.
-template <class T, class S, int D, int W, int PerSm>
+template <class T, class S, int D, int W, int PerSm, int kOperands>
 cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace, int blocks,
                    bool overlap, cudaStream_t stream) {
   const auto tiles = static_cast<std::uint32_t>(params.block_size / kTileTokens);
   const DecodeConstants constants{tiles, ((std::uint64_t{1} << 32) + tiles - 1) / tiles};
   const bool has_one_token = params.max_q_len == 1;
-  const auto kernel = has_one_token ? (tiles == 1 ? kKernel<T, S, D, W, PerSm, true, true>
-                                                  : kKernel<T, S, D, W, PerSm, false, true>)
-                                    : (tiles == 1 ? kKernel<T, S, D, W, PerSm, true, false>
-                                                  : kKernel<T, S, D, W, PerSm, false, false>);
+  const auto kernel = has_one_token
+                          ? (tiles == 1 ? kKernel<T, S, D, W, PerSm, kOperands, true, true>
+                                        : kKernel<T, S, D, W, PerSm, kOperands, false, true>)
+                          : (tiles == 1 ? kKernel<T, S, D, W, PerSm, kOperands, true, false>
+                                        : kKernel<T, S, D, W, PerSm, kOperands, false, false>);
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(W * 32)};
   return launch_kernel(kernel, shape, overlap, stream, params, workspace, constants);
 }
 
 /// Loads the kernels of one instance.
-template <class T, class S, int D, int W, int PerSm>
+template <class T, class S, int D, int W, int PerSm, int kOperands>
 Status load() noexcept {
-  return load_kernels(
-      kKernel<T, S, D, W, PerSm, true, true>, kKernel<T, S, D, W, PerSm, false, true>,
-      kKernel<T, S, D, W, PerSm, true, false>, kKernel<T, S, D, W, PerSm, false, false>);
+  return load_kernels(kKernel<T, S, D, W, PerSm, kOperands, true, true>,
+                      kKernel<T, S, D, W, PerSm, kOperands, false, true>,
+                      kKernel<T, S, D, W, PerSm, kOperands, true, false>,
+                      kKernel<T, S, D, W, PerSm, kOperands, false, false>);
 }
 
 /// The DType of a CUDA type.
@@ -53,18 +55,20 @@ struct Instance {
   DType kv_dtype;
   std::int32_t head_dim;
   DecodeShape shape;
+  std::int32_t operands;
   Launch launch;
   Status (*load)() noexcept;
 };
 
 constexpr Instance kInstances[] = {
-#define DECODE_INSTANCE(type, stored, dim, warps, per_sm) \
-  {kTypeOf<type>,                                         \
-   kTypeOf<stored>,                                       \
-   dim,                                                   \
-   {warps, per_sm},                                       \
-   launch<type, stored, dim, warps, per_sm>,              \
-   load<type, stored, dim, warps, per_sm>},
+#define DECODE_INSTANCE(type, stored, dim, warps, per_sm, operands) \
+  {kTypeOf<type>,                                                   \
+   kTypeOf<stored>,                                                 \
+   dim,                                                             \
+   {warps, per_sm},                                                 \
+   operands,                                                        \
+   launch<type, stored, dim, warps, per_sm, operands>,              \
+   load<type, stored, dim, warps, per_sm, operands>},
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
 };
@@ -125,7 +129,7 @@ Status launch_decode(const DecodeParams& given, bool overlap, cudaStream_t strea
   for (const Instance& instance : kInstances) {
     if (instance.dtype != params.dtype || instance.kv_dtype != limits.kv_dtype ||
         instance.head_dim != limits.head_dim || instance.shape.warps != shape.warps ||
-        instance.shape.per_sm != shape.per_sm) {
+        instance.shape.per_sm != shape.per_sm || instance.operands != column_operands(limits)) {
       continue;
     }
     return launch_status(instance.launch(params, workspace, blocks, overlap, stream));

@@ -59,17 +59,20 @@ __device__ __forceinline__ unsigned transpose_8x8(unsigned x) {
 
 /// The running softmax state and output of one warp. The rows of O^T are dims, its columns are
 /// query columns.
-template <int D>
+template <int D, int kOperands>
 struct Accumulator {
-  float o[D / 16][4];
-  float maximum[2];  // of columns 2t and 2t + 1, in log2
-  float sum[2];
+  float o[kOperands][D / 16][4];
+  float maximum[kOperands][2];  // of columns 2t and 2t + 1 of an operand, in log2
+  float sum[kOperands][2];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int i = 0; i < D / 16; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0F;
-    maximum[0] = maximum[1] = -INFINITY;
-    sum[0] = sum[1] = 0.0F;
+    for (int n = 0; n < kOperands; ++n) {
+#pragma unroll
+      for (int i = 0; i < D / 16; ++i) o[n][i][0] = o[n][i][1] = o[n][i][2] = o[n][i][3] = 0.0F;
+      maximum[n][0] = maximum[n][1] = -INFINITY;
+      sum[n][0] = sum[n][1] = 0.0F;
+    }
   }
 };
 
@@ -82,16 +85,16 @@ struct alignas(16) WorkItem {
 
 /// The shared memory of one warp. It holds the query operands during the loop over units, and the
 /// warp's result after that.
-template <int D>
+template <int D, int kOperands>
 union WarpShared {
-  uint4 q[D / 32][32];  // [two steps][lane]
-  float o[kColumns][D + 4];
+  uint4 q[kOperands][D / 32][32];  // [operand][two steps][lane]
+  float o[kOperands * kColumns][D + 4];
 };
 
-template <int D, int W>
+template <int D, int W, int kOperands>
 struct Shared {
-  alignas(16) WarpShared<D> warps[W];
-  float max_sum[W][kColumns][2];
+  alignas(16) WarpShared<D, kOperands> warps[W];
+  float max_sum[W][kOperands * kColumns][2];
   WorkItem items[2];  // current and next item
   int next;           // index of the next item
   int is_last;
@@ -99,8 +102,9 @@ struct Shared {
 
 /// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile, and
 /// that each row has one query token.
-template <bool kOneTile_, bool kOneToken_>
+template <bool kOneTile_, bool kOneToken_, int kOperands_>
 struct LaunchMode {
+  static constexpr int kOperands = kOperands_;  ///< of query columns, that a thread block has
   static constexpr bool kOneTile = kOneTile_;
   static constexpr bool kOneToken = kOneToken_;
 };
@@ -113,10 +117,13 @@ struct Kernel {
   using Math = typename Tile::Math;
   static constexpr int kTiles = Tile::kTilesAtOnce;
   static constexpr int kUnitTokens = kTiles * kTileTokens;
+  static constexpr int kOperands = Mode::kOperands;
+  static constexpr int kChunkColumns = kOperands * kColumns;
+  using Accumulator = decode::Accumulator<D, kOperands>;
   const DecodeParams& p;
   const DecodeWorkspace w;
   const DecodeConstants constants;
-  Shared<D, W>& shared;
+  Shared<D, W, kOperands>& shared;
   const int thread;
   const int lane = thread % 32;
   const int warp = thread / 32;
@@ -142,10 +149,11 @@ struct Kernel {
   /// Returns where a part, or with `of_group` a group, that begins at a slot leaves its maxima and
   /// sums.
   __device__ float2* max_sum(std::int64_t slot, bool of_group = false) const {
-    return reinterpret_cast<float2*>(workspace() + w.max_sum) + (slot * 2 + of_group) * kColumns;
+    return reinterpret_cast<float2*>(workspace() + w.max_sum) +
+           (slot * 2 + of_group) * kChunkColumns;
   }
   __device__ float* outputs(std::int64_t slot) const {
-    return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kColumns * D;
+    return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kChunkColumns * D;
   }
 
   /// Partial results to combine: of parts first, first + step, .. of an item.
@@ -230,7 +238,7 @@ struct Kernel {
   /// Leaves no units to an item whose columns are all padding, because its row has fewer query
   /// tokens than others.
   __device__ void empty_padding(WorkItem& item) const {
-    if (item.chunk * kColumns >= num_columns(item)) item.part.last_unit = item.part.first_unit;
+    if (item.chunk * kChunkColumns >= num_columns(item)) item.part.last_unit = item.part.first_unit;
   }
   /// Returns one past the last position that a column sees.
   __device__ int limit_of(const WorkItem& item, int column) const {
@@ -270,18 +278,19 @@ struct Kernel {
   __device__ void load_first(Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
                              const WorkItem& item) const;
   __device__ void prefetch_second(const int (&blocks)[kTiles], const WorkItem& item) const;
-  __device__ void load_query(float (&unit_logit)[2], const WorkItem& item) const;
+  __device__ void load_query(float (&unit_logit)[kOperands][2], const WorkItem& item) const;
   __device__ void narrow_query(unsigned (&q)[Tile::kSteps][2], float (&unit_logit)[2]) const;
-  __device__ void mask(float (&s)[4], Tile& tile, const WorkItem& item, int first_token) const;
+  __device__ void mask(float (&s)[kOperands][4], Tile& tile, const WorkItem& item,
+                       int first_token) const;
   __device__ unsigned seen_slots(const WorkItem& item, int query, int first_token) const;
-  __device__ void weigh_apart(Accumulator<D>& acc, const Tile (&tiles)[kTiles],
-                              const unsigned (&weights)[kTiles][2], const WorkItem& item,
+  __device__ void weigh_apart(Accumulator& acc, const Tile (&tiles)[kTiles],
+                              const unsigned (&weights)[kTiles][kOperands][2], const WorkItem& item,
                               int unit) const;
-  __device__ void multiply_queries(float (&s)[kTiles][4], const Tile (&tiles)[kTiles],
-                                   const float (&unit_logit)[2]) const;
-  __device__ void stream(Accumulator<D>& acc, Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
+  __device__ void multiply_queries(float (&s)[kTiles][kOperands][4], const Tile (&tiles)[kTiles],
+                                   const float (&unit_logit)[kOperands][2]) const;
+  __device__ void stream(Accumulator& acc, Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
                          const WorkItem& item, bool takes, int& taken) const;
-  __device__ void stage(const Accumulator<D>& acc) const;
+  __device__ void stage(const Accumulator& acc) const;
   __device__ void merge_warps(const WorkItem& item) const;
   __device__ void store_partial(std::int64_t slot, bool of_group, int column, int dim,
                                 float maximum, float sum, float4 o) const;

@@ -32,7 +32,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::write_output(const Wor
                                                                        int column, int dim,
                                                                        float maximum, float sum,
                                                                        float4 o) const {
-  const int global_column = item.chunk * kColumns + column;
+  const int global_column = item.chunk * kChunkColumns + column;
   const Place place = place_of(item, global_column);
   // When a sink is far above every logit, the sum is infinite and the output 0, which is correct.
   const float* const sink = p.sinks == nullptr ? nullptr : p.sinks + place.head;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::store_partial(std::int
 /// result.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::merge_warps(const WorkItem& item) const {
-  const int columns = min(kColumns, num_columns(item) - item.chunk * kColumns);
+  const int columns = min(kChunkColumns, num_columns(item) - item.chunk * kChunkColumns);
   const bool whole = item.part.num_parts == 1;
   const std::int64_t at = whole ? 0 : slot(item, item.part.part);
   for (int e = thread; e < columns * (D / 4); e += W * 32) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine_by(const WorkI
   while (lanes < 32 && lanes * kAtOnce < from.count) lanes *= 2;
   const int stride = W * 32 / lanes;
   const int mine = thread % lanes;
-  const int end = min(kColumns, num_columns(item) - item.chunk * kColumns) * (D / 4);
+  const int end = min(kChunkColumns, num_columns(item) - item.chunk * kChunkColumns) * (D / 4);
   for (int base = 0; base < end; base += stride) {
     const int wanted = base + thread / lanes;
     const int e = min(wanted, end - 1);
@@ -211,21 +211,24 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::arrive(const WorkItem&
 
 /// Stores this warp's result where merge_warps reads it.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stage(const Accumulator<D>& acc) const {
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stage(const Accumulator& acc) const {
   __syncwarp();  // all lanes have finished reading q from the same memory
-  if (g == 0) {
-    shared.max_sum[warp][2 * t][0] = acc.maximum[0];
-    shared.max_sum[warp][2 * t][1] = acc.sum[0];
-    shared.max_sum[warp][2 * t + 1][0] = acc.maximum[1];
-    shared.max_sum[warp][2 * t + 1][1] = acc.sum[1];
-  }
 #pragma unroll
-  for (int i = 0; i < Tile::kSteps; ++i) {
-    const int dim = Tile::dim_of(i, g);
-    *reinterpret_cast<float2*>(&shared.warps[warp].o[2 * t][dim]) =
-        make_float2(acc.o[i][0], acc.o[i][2]);
-    *reinterpret_cast<float2*>(&shared.warps[warp].o[2 * t + 1][dim]) =
-        make_float2(acc.o[i][1], acc.o[i][3]);
+  for (int n = 0; n < kOperands; ++n) {
+    const int column = n * kColumns + 2 * t;
+    if (g == 0) {
+      shared.max_sum[warp][column][0] = acc.maximum[n][0];
+      shared.max_sum[warp][column][1] = acc.sum[n][0];
+      shared.max_sum[warp][column + 1][0] = acc.maximum[n][1];
+      shared.max_sum[warp][column + 1][1] = acc.sum[n][1];
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kSteps; ++i) {
+      const int dim = Tile::dim_of(i, g);
+      const float(&o)[4] = acc.o[n][i];
+      *reinterpret_cast<float2*>(&shared.warps[warp].o[column][dim]) = make_float2(o[0], o[2]);
+      *reinterpret_cast<float2*>(&shared.warps[warp].o[column + 1][dim]) = make_float2(o[1], o[3]);
+    }
   }
 }
 
@@ -243,7 +246,7 @@ __global__ void __launch_bounds__(W * 32, PerSm)
     decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
                   DecodeConstants constants) {
   using Kernel = decode::Kernel<T, S, D, W, Mode>;
-  __shared__ Shared<D, W> shared;
+  __shared__ Shared<D, W, Mode::kOperands> shared;
   int index = static_cast<int>(blockIdx.x);
   // The item is read next to the header, not after it. The array is long enough for any index, but
   // the content may be old.
@@ -270,7 +273,7 @@ __global__ void __launch_bounds__(W * 32, PerSm)
     if (late) kernel.load_first(tiles, next_blocks, item);
     const bool is_first = index == static_cast<int>(blockIdx.x);
     if (is_first && kernel.thread == 0) shared.items[0] = item;
-    Accumulator<D> result;
+    typename Kernel::Accumulator result;
     result.clear();
     int next = 0;
     kernel.stream(result, tiles, next_blocks, item, more, next);

@@ -23,6 +23,9 @@ struct DecodeLimits {
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
   std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
                                   ///< with more tokens may get longer parts. 0: no fixed parts
+  std::int32_t step_tokens = 0;  ///< most query tokens a row of this step, at most q_len; 0: q_len.
+                                 ///< Fewer may have a faster launch. The size and the place of the
+                                 ///< counters do not depend on it
 };
 
 /// Most rows of a batch, with those that decode attention skips.

@@ -95,32 +95,35 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::prefetch_second(
   }
 }
 
-/// Stages the B operands of the 8 query columns in shared memory: column g, with the dims that K's
-/// operands have in lane t. Sets `unit_logit`, the factors from dot products of columns 2t and 2t +
-/// 1 to logits.
+/// Stages the B operands of the query columns in shared memory: of each operand column g, with the
+/// dims that K's operands have in lane t. Sets `unit_logit`, the factors from dot products of
+/// columns 2t and 2t + 1 to logits.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_query(float (&unit_logit)[2],
-                                                                     const WorkItem& item) const {
-  unsigned q[Tile::kSteps][2];
-  const int column = item.chunk * kColumns + g;
-  const bool exists = column < num_columns(item);
-  const char* row = static_cast<const char*>(p.q) +
-                    bytes_to(place_of(item, exists ? column : 0), p.q_token_stride);
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_query(
+    float (&unit_logit)[kOperands][2], const WorkItem& item) const {
 #pragma unroll
-  for (int i = 0; i < Tile::kSteps; ++i) {
-    const char* at = row + Tile::query_dim(i, t) * 2;
-    const uint2 v = exists ? *reinterpret_cast<const uint2*>(at) : make_uint2(0, 0);
-    q[i][0] = v.x;
-    q[i][1] = v.y;
-  }
-  unit_logit[0] = unit_logit[1] = p.scale;
-  if constexpr (!std::is_same_v<S, T>) {
-    unit_logit[0] = unit_logit[1] = p.scale * head_scale(p.scales.key, item);
-    if constexpr (!std::is_same_v<T, Math>) narrow_query(q, unit_logit);
-  }
+  for (int n = 0; n < kOperands; ++n) {
+    unsigned q[Tile::kSteps][2];
+    const int column = item.chunk * kChunkColumns + n * kColumns + g;
+    const bool exists = column < num_columns(item);
+    const char* row = static_cast<const char*>(p.q) +
+                      bytes_to(place_of(item, exists ? column : 0), p.q_token_stride);
 #pragma unroll
-  for (int i = 0; i < Tile::kSteps; i += 2) {
-    shared.warps[warp].q[i / 2][lane] = make_uint4(q[i][0], q[i][1], q[i + 1][0], q[i + 1][1]);
+    for (int i = 0; i < Tile::kSteps; ++i) {
+      const char* at = row + Tile::query_dim(i, t) * 2;
+      const uint2 v = exists ? *reinterpret_cast<const uint2*>(at) : make_uint2(0, 0);
+      q[i][0] = v.x;
+      q[i][1] = v.y;
+    }
+    unit_logit[n][0] = unit_logit[n][1] = p.scale;
+    if constexpr (!std::is_same_v<S, T>) {
+      unit_logit[n][0] = unit_logit[n][1] = p.scale * head_scale(p.scales.key, item);
+      if constexpr (!std::is_same_v<T, Math>) narrow_query(q, unit_logit[n]);
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kSteps; i += 2) {
+      shared.warps[warp].q[n][i / 2][lane] = make_uint4(q[i][0], q[i][1], q[i + 1][0], q[i + 1][1]);
+    }
   }
 }
 
@@ -160,15 +163,19 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::narrow_query(
 /// Masks the tokens that a column does not see: their logits become -inf. A slot that no column
 /// sees may hold anything, even NaN, so its values become 0.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::mask(float (&s)[4], Tile& tile,
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::mask(float (&s)[kOperands][4], Tile& tile,
                                                                const WorkItem& item,
                                                                int first_token) const {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int token = first_token + token_of(g) + (i >> 1) * 8;
-    const int limit = limit_of(item, item.chunk * kColumns + 2 * t + (i & 1));
-    const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
-    if (token < start || token >= limit) s[i] = -INFINITY;
+  for (int n = 0; n < kOperands; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = first_token + token_of(g) + (i >> 1) * 8;
+      const int column = item.chunk * kChunkColumns + n * kColumns + 2 * t + (i & 1);
+      const int limit = limit_of(item, column);
+      const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
+      if (token < start || token >= limit) s[n][i] = -INFINITY;
+    }
   }
   const int first = first_seen(item);
 #pragma unroll
@@ -200,35 +207,41 @@ __device__ __forceinline__ unsigned Kernel<T, S, D, W, Mode>::seen_slots(const W
 /// NaN.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::weigh_apart(
-    Accumulator<D>& acc, const Tile (&tiles)[kTiles], const unsigned (&weights)[kTiles][2],
+    Accumulator& acc, const Tile (&tiles)[kTiles], const unsigned (&weights)[kTiles][kOperands][2],
     const WorkItem& item, int unit) const {
-  const int first_column = item.chunk * kColumns;
-  const int last_column = min(first_column + kColumns, num_columns(item)) - 1;
+  const int first_column = item.chunk * kChunkColumns;
+  const int last_column = min(first_column + kChunkColumns, num_columns(item)) - 1;
 #pragma unroll 1
   for (int query = first_column / group; query <= last_column / group; ++query) {
     const int first = query * group - first_column;  // of its columns here
-    const bool is_mine = g >= first && g < first + group;
-    const int column = 2 * t - first;
-    const bool has_even = column >= 0 && column < group;
-    const bool has_odd = column >= -1 && column < group - 1;
 #pragma unroll
-    for (int u = 0; u < kTiles; ++u) {
-      const unsigned seen = seen_slots(item, query, unit * kUnitTokens + u * kTileTokens);
-      const unsigned weight0 = is_mine ? weights[u][0] : 0;
-      const unsigned weight1 = is_mine ? weights[u][1] : 0;
+    for (int n = 0; n < kOperands; ++n) {
+      const int mine = n * kColumns + g;
+      const bool is_mine = mine >= first && mine < first + group;
+      const int column = n * kColumns + 2 * t - first;
+      const bool has_even = column >= 0 && column < group;
+      const bool has_odd = column >= -1 && column < group - 1;
 #pragma unroll
-      for (int i = 0; i < Tile::kSteps; ++i) {
-        // Columns of other query tokens may get NaN, so they keep what they had.
-        float(&o)[4] = acc.o[i];
-        const float kept[4] = {o[0], o[1], o[2], o[3]};
-        tiles[u].weigh(o, i, weight0, weight1, seen);
-        if (!has_even) {
-          o[0] = kept[0];
-          o[2] = kept[2];
-        }
-        if (!has_odd) {
-          o[1] = kept[1];
-          o[3] = kept[3];
+      for (int u = 0; u < kTiles; ++u) {
+        const unsigned seen = seen_slots(item, query, unit * kUnitTokens + u * kTileTokens);
+        const unsigned weight0 = is_mine ? weights[u][n][0] : 0;
+        const unsigned weight1 = is_mine ? weights[u][n][1] : 0;
+#pragma unroll
+        for (int i = 0; i < Tile::kSteps; ++i) {
+          // Columns of other query tokens may get NaN, so they keep what they had.
+          float(&o)[4] = acc.o[n][i];
+          const float kept[4] = {o[0], o[1], o[2], o[3]};
+          unsigned value[4];
+          tiles[u].value_operand(value, i, seen);
+          mma_m16n8k16<Math>(o, value, weight0, weight1);
+          if (!has_even) {
+            o[0] = kept[0];
+            o[2] = kept[2];
+          }
+          if (!has_odd) {
+            o[1] = kept[1];
+            o[3] = kept[3];
+          }
         }
       }
     }
@@ -238,17 +251,26 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::weigh_apart(
 /// Computes the logits (log2, scaled, capped) of a unit's tokens.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::multiply_queries(
-    float (&s)[kTiles][4], const Tile (&tiles)[kTiles], const float (&unit_logit)[2]) const {
+    float (&s)[kTiles][kOperands][4], const Tile (&tiles)[kTiles],
+    const float (&unit_logit)[kOperands][2]) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
-    float odd[4] = {0.0F, 0.0F, 0.0F, 0.0F};
-    s[u][0] = s[u][1] = s[u][2] = s[u][3] = 0.0F;
+    float odd[kOperands][4];
+#pragma unroll
+    for (int n = 0; n < kOperands; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[u][n][i] = odd[n][i] = 0.0F;
+    }
     tiles[u].dot(s[u], odd, shared.warps[warp].q, lane);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) s[u][i] = (s[u][i] + odd[i]) * unit_logit[i & 1];
-    if (p.soft_cap != 0.0F) {
+    for (int n = 0; n < kOperands; ++n) {
+      float(&its)[4] = s[u][n];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[u][i] = p.soft_cap * tanhf(s[u][i] / p.soft_cap) * kLog2e;
+      for (int i = 0; i < 4; ++i) its[i] = (its[i] + odd[n][i]) * unit_logit[n][i & 1];
+      if (p.soft_cap != 0.0F) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) its[i] = p.soft_cap * tanhf(its[i] / p.soft_cap) * kLog2e;
+      }
     }
   }
 }
@@ -256,30 +278,37 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::multiply_queries(
 /// Does a step of online softmax (Milakov and Gimelshein, 2018): turns logits into weights relative
 /// to the running maximum of columns 2t and 2t + 1, times 2^kBits. `keep` is the factor for earlier
 /// weights.
-template <int kBits, int D, int kTiles>
-__device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[kTiles][4],
-                                               float (&keep)[2]) {
+template <int kBits, int D, int kTiles, int kOperands>
+__device__ __forceinline__ void update_softmax(Accumulator<D, kOperands>& acc,
+                                               float (&s)[kTiles][kOperands][4],
+                                               float (&keep)[kOperands][2]) {
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    float highest = fmaxf(s[0][c], s[0][c + 2]);
+  for (int n = 0; n < kOperands; ++n) {
 #pragma unroll
-    for (int u = 1; u < kTiles; ++u) highest = fmaxf(highest, fmaxf(s[u][c], s[u][c + 2]));
+    for (int c = 0; c < 2; ++c) {
+      float highest = fmaxf(s[0][n][c], s[0][n][c + 2]);
 #pragma unroll
-    for (int offset = 4; offset < 32; offset <<= 1) {
-      highest = fmaxf(highest, __shfl_xor_sync(~0U, highest, offset));
-    }
-    highest = fmaxf(acc.maximum[c], highest);
-    // The maximum of a column that has seen nothing yet is -inf. 0 replaces it, so that no
-    // difference is NaN.
-    const float base = highest == -INFINITY ? 0.0F : highest;
-    keep[c] = exp2_fast(acc.maximum[c] - base);
-    acc.maximum[c] = highest;
-    acc.sum[c] *= keep[c];
+      for (int u = 1; u < kTiles; ++u) {
+        highest = fmaxf(highest, fmaxf(s[u][n][c], s[u][n][c + 2]));
+      }
 #pragma unroll
-    for (int u = 0; u < kTiles; ++u) {
-      s[u][c] = exp2_fast(s[u][c] - (base - kBits));
-      s[u][c + 2] = exp2_fast(s[u][c + 2] - (base - kBits));
-      acc.sum[c] += s[u][c] + s[u][c + 2];
+      for (int offset = 4; offset < 32; offset <<= 1) {
+        highest = fmaxf(highest, __shfl_xor_sync(~0U, highest, offset));
+      }
+      highest = fmaxf(acc.maximum[n][c], highest);
+      // The maximum of a column that has seen nothing yet is -inf. 0 replaces it, so that no
+      // difference is NaN.
+      const float base = highest == -INFINITY ? 0.0F : highest;
+      keep[n][c] = exp2_fast(acc.maximum[n][c] - base);
+      acc.maximum[n][c] = highest;
+      acc.sum[n][c] *= keep[n][c];
+#pragma unroll
+      for (int u = 0; u < kTiles; ++u) {
+        float(&its)[4] = s[u][n];
+        its[c] = exp2_fast(its[c] - (base - kBits));
+        its[c + 2] = exp2_fast(its[c + 2] - (base - kBits));
+        acc.sum[n][c] += its[c] + its[c + 2];
+      }
     }
   }
 }
@@ -289,15 +318,18 @@ __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[k
 /// next work item, as late as the latency allows, so that no thread block holds work that another
 /// could do.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator<D>& acc,
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator& acc,
                                                                  Tile (&tiles)[kTiles],
                                                                  int (&next_blocks)[kTiles],
                                                                  const WorkItem& item, bool takes,
                                                                  int& taken) const {
-  float unit_logit[2];
+  float unit_logit[kOperands][2];
   load_query(unit_logit, item);
-  unit_logit[0] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
-  unit_logit[1] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
+#pragma unroll
+  for (int n = 0; n < kOperands; ++n) {
+    unit_logit[n][0] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
+    unit_logit[n][1] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
+  }
   // Every column sees every token of the units [first_whole, end_whole).
   const int end_whole = limit_of(item, 0) / kUnitTokens;
   const int unseen = p.window_tokens == 0 ? 0 : max(0, item.part.seq_len - p.window_tokens);
@@ -309,8 +341,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator<D>&
     std::int64_t next[kTiles];
     find_blocks<false>(after_next, item, unit + 2 * W);
     find_tiles<false>(next, next_blocks, item, unit + W);
-    float s[kTiles][4];
-    float keep[2];
+    float s[kTiles][kOperands][4];
+    float keep[kOperands][2];
     multiply_queries(s, tiles, unit_logit);
     if (more) load_key(tiles, next);
     if (!more && takes && thread == 0) taken = take();
@@ -322,21 +354,33 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator<D>&
       }
     }
     update_softmax<kWeightBits<Math>>(acc, s, keep);
-    unsigned weights[kTiles][2];
+    unsigned weights[kTiles][kOperands][2];
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) {
-      weights[u][0] = transpose_8x8(pack_pair<Math>(s[u][0], s[u][1]));
-      weights[u][1] = transpose_8x8(pack_pair<Math>(s[u][2], s[u][3]));
+#pragma unroll
+      for (int n = 0; n < kOperands; ++n) {
+        const float(&its)[4] = s[u][n];
+        weights[u][n][0] = transpose_8x8(pack_pair<Math>(its[0], its[1]));
+        weights[u][n][1] = transpose_8x8(pack_pair<Math>(its[2], its[3]));
+      }
     }
     const bool is_apart = !Mode::kOneToken && is_edge && q_len(item) > 1;
 #pragma unroll
     for (int i = 0; i < Tile::kSteps; ++i) {
-      float(&o)[4] = acc.o[i];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) o[j] *= keep[j & 1];
+      for (int n = 0; n < kOperands; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) acc.o[n][i][j] *= keep[n][j & 1];
+      }
 #pragma unroll
       for (int u = 0; u < kTiles; ++u) {
-        if (!is_apart) tiles[u].weigh(o, i, weights[u][0], weights[u][1]);
+        if (is_apart) continue;
+        unsigned value[4];
+        tiles[u].value_operand(value, i);
+#pragma unroll
+        for (int n = 0; n < kOperands; ++n) {
+          mma_m16n8k16<Math>(acc.o[n][i], value, weights[u][n][0], weights[u][n][1]);
+        }
       }
     }
     if constexpr (!Mode::kOneToken) {
@@ -348,9 +392,12 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator<D>&
   }
   if (item.part.first_unit >= item.part.last_unit && takes && thread == 0) taken = take();
 #pragma unroll
-  for (int offset = 4; offset < 32; offset <<= 1) {
-    acc.sum[0] += __shfl_xor_sync(~0U, acc.sum[0], offset);
-    acc.sum[1] += __shfl_xor_sync(~0U, acc.sum[1], offset);
+  for (int n = 0; n < kOperands; ++n) {
+#pragma unroll
+    for (int offset = 4; offset < 32; offset <<= 1) {
+      acc.sum[n][0] += __shfl_xor_sync(~0U, acc.sum[n][0], offset);
+      acc.sum[n][1] += __shfl_xor_sync(~0U, acc.sum[n][1], offset);
+    }
   }
 }
 

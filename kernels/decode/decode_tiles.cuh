@@ -133,28 +133,34 @@ struct Tile16 {
     if (i < kWide * 4) return (i >> 2) * 64 + g * 8 + (i & 3) * 2;
     return kWide * 64 + g * 4 + (i & 1) * 2;
   }
-  __device__ __forceinline__ void dot(float (&even)[4], float (&odd)[4],
-                                      const uint4 (&queries)[kSteps / 2][32], int lane) const {
+  template <int kOperands>
+  __device__ __forceinline__ void dot(float (&even)[kOperands][4], float (&odd)[kOperands][4],
+                                      const uint4 (&queries)[kOperands][kSteps / 2][32],
+                                      int lane) const {
 #pragma unroll
     for (int i = 0; i < kSteps; i += 2) {
       const uint4& low = k[i];
       const uint4& high = k[i + 1];
-      const uint4 q = load_shared(&queries[i / 2][lane]);
-      mma_m16n8k16<S>(even, {low.x, high.x, low.y, high.y}, q.x, q.y);
-      mma_m16n8k16<S>(odd, {low.z, high.z, low.w, high.w}, q.z, q.w);
+#pragma unroll
+      for (int n = 0; n < kOperands; ++n) {
+        const uint4 q = load_shared(&queries[n][i / 2][lane]);
+        mma_m16n8k16<S>(even[n], {low.x, high.x, low.y, high.y}, q.x, q.y);
+        mma_m16n8k16<S>(odd[n], {low.z, high.z, low.w, high.w}, q.z, q.w);
+      }
     }
   }
-  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0, unsigned weight1,
-                                        unsigned seen = kAllSlots) const {
+  /// Converts V of step `i` to an operand.
+  __device__ __forceinline__ void value_operand(unsigned (&a)[4], int i,
+                                                unsigned seen = kAllSlots) const {
     const unsigned v0 = seen_word(value_word(i, 0), seen, 0);
     const unsigned v1 = seen_word(value_word(i, 1), seen, 1);
     const unsigned v2 = seen_word(value_word(i, 2), seen, 2);
     const unsigned v3 = seen_word(value_word(i, 3), seen, 3);
     // Places the halves of two tokens side by side: first the low dims, then the high dims.
-    mma_m16n8k16<S>(o,
-                    {__byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
-                     __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632)},
-                    weight0, weight1);
+    a[0] = __byte_perm(v0, v1, 0x5410);
+    a[1] = __byte_perm(v0, v1, 0x7632);
+    a[2] = __byte_perm(v2, v3, 0x5410);
+    a[3] = __byte_perm(v2, v3, 0x7632);
   }
 
  private:
@@ -240,36 +246,49 @@ struct Tile<__nv_fp8_e4m3, D> {
     if (i < 4) return g * 8 + i * 2;
     return 64 + g * 4 + (i & 1) * 2;
   }
-  __device__ __forceinline__ void dot(float (&even)[4], float (&odd)[4],
-                                      const uint4 (&queries)[kSteps / 2][32], int lane) const {
+  template <int kOperands>
+  __device__ __forceinline__ void dot(float (&even)[kOperands][4], float (&odd)[kOperands][4],
+                                      const uint4 (&queries)[kOperands][kSteps / 2][32],
+                                      int lane) const {
 #pragma unroll
     for (int i = 0; i < kSteps; i += 2) {
-      const uint4 q = load_shared(&queries[i / 2][lane]);
-      step(even, i, q.x, q.y);
-      step(odd, i + 1, q.z, q.w);
+      unsigned first[4];
+      unsigned second[4];
+#pragma unroll
+      for (int n = 0; n < kOperands; ++n) {
+        const uint4 q = load_shared(&queries[n][i / 2][lane]);
+        if (n == 0) key_operand(first, i);
+        mma_m16n8k16<Math>(even[n], first, q.x, q.y);
+        if (n == 0) key_operand(second, i + 1);
+        mma_m16n8k16<Math>(odd[n], second, q.z, q.w);
+      }
     }
   }
-  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0, unsigned weight1,
-                                        unsigned seen = kAllSlots) const {
+  /// Converts V of step `i` to an operand.
+  __device__ __forceinline__ void value_operand(unsigned (&a)[4], int i,
+                                                unsigned seen = kAllSlots) const {
     // Places the bytes of two tokens side by side, for two adjacent dims.
     const unsigned order = (i & 1) == 0 ? 0x5140 : 0x7362;
     const unsigned near =
         __byte_perm(seen_word(v[0][i >> 1], seen, 0), seen_word(v[1][i >> 1], seen, 1), order);
     const unsigned far =
         __byte_perm(seen_word(v[2][i >> 1], seen, 2), seen_word(v[3][i >> 1], seen, 3), order);
-    mma_m16n8k16<Math>(
-        o, {widen(near & 0xffff), widen(near >> 16), widen(far & 0xffff), widen(far >> 16)},
-        weight0, weight1);
+    a[0] = widen(near & 0xffff);
+    a[1] = widen(near >> 16);
+    a[2] = widen(far & 0xffff);
+    a[3] = widen(far >> 16);
   }
 
  private:
-  __device__ __forceinline__ void step(float (&sum)[4], int i, unsigned q0, unsigned q1) const {
+  /// Converts K of step `i` to an operand.
+  __device__ __forceinline__ void key_operand(unsigned (&a)[4], int i) const {
     const bool tail = i >= kGroups * 4;
     const unsigned low = tail ? k[kGroups * 8 + (i & 1)] : k[(i >> 2) * 8 + (i & 3)];
     const unsigned high = tail ? k[kGroups * 8 + 2 + (i & 1)] : k[(i >> 2) * 8 + 4 + (i & 3)];
-    mma_m16n8k16<Math>(
-        sum, {widen(low & 0xffff), widen(high & 0xffff), widen(low >> 16), widen(high >> 16)}, q0,
-        q1);
+    a[0] = widen(low & 0xffff);
+    a[1] = widen(high & 0xffff);
+    a[2] = widen(low >> 16);
+    a[3] = widen(high >> 16);
   }
   /// Converts two e4m3 to two f16.
   static __device__ __forceinline__ unsigned widen(unsigned pair) {

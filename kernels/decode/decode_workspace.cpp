@@ -28,6 +28,7 @@ Status check_decode_limits(const DecodeLimits& limits) noexcept {
       {Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxDecodeGroup},
       {Resource::device, limits.num_sms, 1, kMaxSms},
       {Resource::num_tokens, limits.fixed_tokens, 0, kMaxFixedDecodeTokens},
+      {Resource::num_tokens, limits.step_tokens, 0, limits.q_len},
   };
   for (const Range& r : ranges) {
     if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;

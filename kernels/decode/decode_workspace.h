@@ -13,7 +13,7 @@
 
 namespace kvarena::kernels {
 
-inline constexpr std::int32_t kColumns = 8;  ///< query columns that a thread block computes at once
+inline constexpr std::int32_t kColumns = 8;   ///< query columns of an operand
 inline constexpr std::int32_t kMaxWaves = 8;  ///< most waves of parts in a schedule
 
 /// Returns the tokens of a unit, which a warp loads at once: one tile, or two when elements have
@@ -52,6 +52,37 @@ struct DecodeConstants {
                                 ///< divide a tile index
 };
 
+/// Returns the work items of a full step that is not cut.
+inline std::int64_t row_items(const DecodeLimits& limits) noexcept {
+  return static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
+}
+/// Returns whether steps may have two operands of query columns for each tile, so that more than
+/// eight columns read K and V of fp8 half as often; K and V of 16 bits have the columns kernel on
+/// Hopper. Not where few items are cut into many parts, whose results would be larger; with fixed
+/// parts, so that a row's cut does not depend on the columns of others; and with head_dim 256,
+/// whose outputs take the registers.
+inline bool may_have_two_operands(const DecodeLimits& limits) noexcept {
+  return limits.kv_dtype == DType::fp8_e4m3 && limits.head_dim <= 128 && limits.fixed_tokens == 0 &&
+         limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > kColumns &&
+         row_items(limits) > limits.num_sms / 2;
+}
+/// Returns the query columns of a KV head.
+inline std::int32_t columns_of(const DecodeLimits& limits) noexcept {
+  const bool is_of_step = limits.step_tokens > 0 && may_have_two_operands(limits);
+  return (is_of_step ? limits.step_tokens : limits.q_len) *
+         (limits.num_q_heads / limits.num_kv_heads);
+}
+/// Returns how many operands of query columns a thread block multiplies with each tile.
+inline std::int32_t column_operands(const DecodeLimits& limits) noexcept {
+  return may_have_two_operands(limits) && columns_of(limits) > kColumns ? 2 : 1;
+}
+/// Returns how many chunks of query columns, those of a thread block, the queries of a KV head
+/// need.
+inline std::int32_t column_chunks(const DecodeLimits& limits) noexcept {
+  const std::int32_t chunk = kColumns * column_operands(limits);
+  return (columns_of(limits) + chunk - 1) / chunk;
+}
+
 /// The launch for a shape: thread blocks of `warps` warps, `per_sm` of them on a multiprocessor.
 struct DecodeShape {
   std::int32_t warps;
@@ -82,9 +113,11 @@ inline FixedParts fixed_parts(std::int32_t head_dim, std::int64_t heads) noexcep
 /// work items it is one thread block of eight warps, so that the items have few parts. The numbers
 /// are measured; see docs/benchmarks.md. With fixed parts, the shape does not depend on the rows.
 inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
-  const std::int64_t items = limits.fixed_tokens > 0
-                                 ? std::int64_t{1} << 40
-                                 : static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
+  const std::int64_t items = limits.fixed_tokens > 0 ? std::int64_t{1} << 40 : row_items(limits);
+  // Two operands: with head_dim 96 and 128 a warp needs all the registers that it can have.
+  if (column_operands(limits) == 2) {
+    return limits.head_dim == 64 ? DecodeShape{6, 2} : DecodeShape{4, 2};
+  }
   switch (limits.head_dim) {
     case 64: {
       const bool medium = items > 8 && items <= std::int64_t{2} * limits.num_sms;
@@ -94,12 +127,6 @@ inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
     case 128: return items <= limits.num_sms / 2 ? DecodeShape{8, 1} : DecodeShape{6, 2};
     default: return {4, 2};
   }
-}
-
-/// Returns how many chunks of kColumns query columns the queries of a KV head need.
-inline std::int32_t column_chunks(const DecodeLimits& limits) noexcept {
-  const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
-  return (columns + kColumns - 1) / kColumns;
 }
 
 /// Checks whether a workspace can serve `limits`. Returns invalid_argument or unsupported with the
@@ -112,13 +139,13 @@ Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
 
 /// The offsets of the arrays of a workspace, in bytes.
 struct DecodeWorkspace {
-  std::int64_t parts;     ///< DecodePart [max_parts]
-  std::int64_t counters;  ///< int32 [slots, 2] arrived parts of the group, and arrived groups of
-                          ///< the item, that begin at the slot; all are 0 between launches
-  std::int64_t max_sum;   ///< float2 [slots, 2, kColumns] running maximum (log2) and sum of a part,
-                          ///< and of the group that begins at the slot
-  std::int64_t outputs;   ///< float [slots, kColumns, head_dim] unnormalised outputs
-  std::int64_t bytes;     ///< size of the whole workspace
+  std::int64_t parts;      ///< DecodePart [max_parts]
+  std::int64_t counters;   ///< int32 [slots, 2] arrived parts of the group, and arrived groups of
+                           ///< the item, that begin at the slot; all are 0 between launches
+  std::int64_t max_sum;    ///< float2 [slots, 2, columns] running maximum (log2) and sum of a part,
+                           ///< and of the group that begins at the slot
+  std::int64_t outputs;    ///< float [slots, columns, head_dim] unnormalised outputs
+  std::int64_t bytes;      ///< size of the whole workspace
   std::int32_t max_parts;  ///< most parts of a schedule
   std::int32_t chunks;     ///< column chunks of a KV head
 };
@@ -130,8 +157,13 @@ inline std::int32_t fixed_part_units(const DecodeLimits& limits, std::int32_t to
   return (units + warps - 1) / warps * warps;
 }
 
-inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
-  const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+/// What a step's arrays need.
+struct DecodeSize {
+  std::int64_t max_parts;
+  std::int64_t slots;
+  std::int64_t columns;  ///< of all slots
+};
+inline DecodeSize decode_size(const DecodeLimits& limits) noexcept {
   const std::int64_t per_row =
       static_cast<std::int64_t>(limits.num_kv_heads) * column_chunks(limits);
   const DecodeShape shape = decode_shape(limits);
@@ -147,16 +179,31 @@ inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
       fixed.short_tokens < fixed.tokens ? (fixed.short_row - 1) / fixed.short_tokens : 0;
   const std::int64_t cut =
       limits.fixed_tokens == 0 ? 0 : limits.fixed_tokens / part_tokens + limits.max_rows * more;
-  const std::int64_t split = std::max(waves, cut);
+  const std::int64_t parts = limits.max_rows + std::max(waves, cut);
+  const std::int64_t slots = parts * per_row;
+  return {parts, slots, slots * kColumns * column_operands(limits)};
+}
+
+/// Lays out a workspace. The arrays have the places of the step that needs most.
+inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
+  const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  DecodeSize most = decode_size(limits);
   DecodeWorkspace w{};
-  w.max_parts = static_cast<std::int32_t>(limits.max_rows + split);
-  const std::int64_t slots = w.max_parts * per_row;
+  w.max_parts = static_cast<std::int32_t>(most.max_parts);
   w.chunks = column_chunks(limits);
+  DecodeLimits step = limits;
+  for (step.step_tokens = 1; may_have_two_operands(limits) && step.step_tokens <= limits.q_len;
+       ++step.step_tokens) {
+    const DecodeSize its = decode_size(step);
+    most.max_parts = std::max(most.max_parts, its.max_parts);
+    most.slots = std::max(most.slots, its.slots);
+    most.columns = std::max(most.columns, its.columns);
+  }
   w.parts = 256;
-  w.counters = align(w.parts + w.max_parts * static_cast<std::int64_t>(sizeof(DecodePart)));
-  w.max_sum = align(w.counters + slots * 8);
-  w.outputs = align(w.max_sum + slots * 2 * kColumns * 8);
-  w.bytes = align(w.outputs + slots * kColumns * limits.head_dim * 4);
+  w.counters = align(w.parts + most.max_parts * static_cast<std::int64_t>(sizeof(DecodePart)));
+  w.max_sum = align(w.counters + most.slots * 8);
+  w.outputs = align(w.max_sum + most.columns * 2 * 8);
+  w.bytes = align(w.outputs + most.columns * limits.head_dim * 4);
   return w;
 }
 

@@ -119,7 +119,8 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
   const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
   const Formula parts = Formula(limits.max_rows, "rows") +
                         rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
-  const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
+  const Formula partial = parts * heads *
+                          Formula(kernels::kColumns * kernels::column_operands(limits), "columns") *
                           (Formula(8) + Formula(4) * limits.head_dim).of("B");
   const std::int64_t rest = workspace_bytes - partial.value();
   if (rest < 0) return {workspace_bytes, "B"};

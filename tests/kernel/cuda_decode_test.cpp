@@ -123,6 +123,55 @@ TEST_F(CudaDecode, RowsOfDifferentNumbersOfQueryTokens) {
   expect_all_match(cases);
 }
 
+// More than eight query columns over fp8 have two operands for each tile.
+TEST_F(CudaDecode, ManyColumnsOverFp8) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 7003;  // and every seventh: a device of few multiprocessors
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int32_t head_dim : {64, 96, 128}) {
+      for (const std::int32_t group : {3, 4, 5, 8, 12, 16}) {
+        for (const std::int32_t window : {0, 40}) {
+          AttentionCase c = chunked_case(dtype, head_dim, group, seed % 2 == 0 ? 16 : 64);
+          c.seed = seed += 7;
+          c.key_dtype = c.value_dtype = DType::fp8_e4m3;
+          c.scales = static_cast<ScaleKind>(seed % 3);
+          c.window_tokens = window;
+          c.soft_cap = seed % 5 == 0 ? 20.0F : 0.0F;
+          c.has_sinks = seed % 3 == 0;
+          c.seq_lens = {16, 1, 17, 300, 2, 1023, 33, 2000};
+          c.q_counts = {16, 1, 2, 8, 1, 15, 3, 5};
+          if (is_picked(seed)) cases.push_back(c);
+        }
+      }
+    }
+  }
+  expect_all_match(cases);
+}
+
+// A step may say that its rows have fewer query tokens than the limits; the workspace serves all.
+TEST_F(CudaDecode, StepsOfFewAndManyColumnsTakeTurnsInAWorkspace) {
+  for (const std::int32_t group : {4, 16}) {
+    for (const std::int32_t head_dim : {64, 96, 128}) {
+      AttentionCase c = chunked_case(DType::bf16, head_dim, group, 16);
+      c.key_dtype = c.value_dtype = DType::fp8_e4m3;
+      c.seq_lens = {16, 1, 17, 300, 2, 1023, 33, 3000};
+      const AttentionProblem problem(c);
+      DecodeProblem device(problem, 8, stream_, 5);
+      const DeviceArray<std::int64_t> offsets(problem.q_offsets());
+      device.schedule.q_offsets = offsets.data();
+      std::vector<AttentionOutput> outputs;
+      for (const std::int32_t tokens : {0, 1, 8, 1, 0}) {
+        device.schedule.limits.step_tokens = device.params.limits.step_tokens = tokens;
+        device.params.max_q_len = tokens == 1 ? 1 : 8;
+        outputs.push_back(device.run());
+        expect_close(problem, outputs.back(), "decode");
+      }
+      EXPECT_TRUE(same_bytes(outputs[0].out, outputs[4].out)) << to_string(c);
+      EXPECT_TRUE(same_bytes(outputs[1].out, outputs[3].out)) << to_string(c);
+    }
+  }
+}
+
 TEST_F(CudaDecode, LongAndManyRowsAreSplitAndCombined) {
   std::vector<AttentionCase> cases;
   for (const std::int32_t kv_heads : {1, 8}) {

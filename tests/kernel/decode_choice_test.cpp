@@ -179,6 +179,43 @@ TEST(DecodeChoice, PartsCoverARowAndNoneIsEmpty) {
   EXPECT_EQ(kernels::cut_row(fixed, 8, kMaxUnits).parts, fixed.most_parts);
 }
 
+// Counters are where they were when a step has fewer query tokens, and the size serves all.
+TEST(DecodeChoice, AWorkspaceServesEveryNumberOfStepTokens) {
+  int wide = 0;
+  for (const std::int32_t head_dim : {64, 96, 128, 256}) {
+    for (const std::int32_t heads : {1, 2, 8}) {
+      for (const std::int32_t group : {1, 3, 4, 16}) {
+        for (const std::int32_t rows : {1, 7, 64, 1000}) {
+          DecodeLimits limits{.max_rows = rows,
+                              .q_len = 16,
+                              .num_q_heads = heads * group,
+                              .num_kv_heads = heads,
+                              .head_dim = head_dim,
+                              .num_sms = 132,
+                              .kv_dtype = DType::fp8_e4m3};
+          const kernels::DecodeWorkspace whole = kernels::decode_workspace(limits);
+          for (limits.step_tokens = 1; limits.step_tokens <= limits.q_len; ++limits.step_tokens) {
+            const kernels::DecodeWorkspace w = kernels::decode_workspace(limits);
+            EXPECT_EQ(w.counters, whole.counters);
+            EXPECT_EQ(w.max_sum, whole.max_sum);
+            EXPECT_EQ(w.bytes, whole.bytes);
+            const kernels::DecodeSize size = kernels::decode_size(limits);
+            EXPECT_LE(w.parts + size.max_parts * std::int64_t{sizeof(kernels::DecodePart)},
+                      w.counters);
+            EXPECT_LE(w.counters + size.slots * 8, w.max_sum);
+            EXPECT_LE(w.max_sum + size.columns * 16, w.outputs);
+            EXPECT_LE(w.outputs + size.columns * head_dim * 4, w.bytes);
+            EXPECT_GE(w.chunks * kernels::kColumns * kernels::column_operands(limits),
+                      limits.step_tokens * group);
+            wide += kernels::column_operands(limits) == 2 ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(wide, 100);
+}
+
 // The workspace has room for what the schedule chooses.
 TEST(DecodeChoice, PartsFitTheWorkspace) {
   std::mt19937 random(4);
@@ -188,6 +225,9 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
     DecodeLimits limits;
     limits.max_rows = static_cast<std::int32_t>(units.size());
     limits.num_kv_heads = 1 << random() % 5;
+    limits.q_len = random() % 2 == 0 ? 1 : 12;
+    limits.kv_dtype = random() % 2 == 0 ? DType::bf16 : DType::fp8_e4m3;
+    limits.step_tokens = random() % 2 == 0 ? 0 : 1;
     limits.num_q_heads = limits.num_kv_heads;
     limits.head_dim = dims[random() % 4];
     limits.num_sms = random() % 3 == 0 ? 5 : 132;
@@ -206,7 +246,8 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
       ASSERT_LE(parts_of({(length << counts.bits) * shape.warps, false}, shape.warps),
                 kernels::decode_workspace(limits).max_parts);
     }
-    limits.fixed_tokens = std::accumulate(units.begin(), units.end(), std::int64_t{0}) * 16;
+    limits.fixed_tokens = std::accumulate(units.begin(), units.end(), std::int64_t{0}) *
+                          kernels::unit_tokens(limits.kv_dtype);
     if (limits.fixed_tokens == 0) continue;
     const PartLength fixed = kernels::fixed_length(limits);
     ASSERT_LE(parts_of(fixed, kernels::decode_shape(limits).warps),

@@ -172,6 +172,7 @@ inline ScheduleCase random_schedule(std::uint64_t seed) {
               .head_dim = one_of({64, 96, 128, 256}),
               .num_sms = one_of({1, 5, 132, 132}),
               .kv_dtype = below(3) == 0 ? DType::fp8_e4m3 : DType::bf16};
+  c.limits.step_tokens = below(2) == 0 ? 0 : 1 + below(c.limits.q_len);
   c.window_tokens = below(4) == 0 ? 1 + below(2000) : 0;
   const std::int32_t most =
       one_of({16, 1000, 40000, 1 << 20, below(200) == 0 ? 0x7ffffff0 : 70000});

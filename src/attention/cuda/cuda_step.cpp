@@ -99,6 +99,7 @@ StepPlan plan_step(const AttentionStep& step, std::int32_t num_rows,
                                           step.shares_prefixes),
                 .parts = {},
                 .kernels = {}};
+  plan.decode.step_tokens = step.rows.decode_tokens;
   plan.parts = parts_of(plan, classes, num_rows);
   plan.kernels = step_kernels(plan, classes, window_tokens != 0);
   return plan;
