@@ -1,11 +1,11 @@
 #pragma once
 
 /// @file
-/// The decode kernel. The tokens of a tile are the rows of mma.m16n8k16, and the query columns are
-/// its eight columns. K and V go from global memory directly into mma operands; the `chunked` tile
-/// order exists for that. Lane `l` of a warp is (g, t) = (l / 4, l % 4), as in the PTX description
-/// of the fragments: S^T holds tokens token_of(g) and token_of(g) + 8 of
-/// columns 2t and 2t + 1.
+/// The decode kernel. The tokens of a tile are the rows of mma.m16n8k16, and eight query columns
+/// are its columns; a thread block has one or two such operands. K and V go from global memory
+/// directly into mma operands; the `chunked` tile order exists for that. Lane `l` of a warp is (g,
+/// t) = (l / 4, l % 4), as in the PTX description of the fragments: S^T holds tokens token_of(g)
+/// and token_of(g) + 8 of columns 2t and 2t + 1.
 
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/decode/decode.h"
@@ -100,11 +100,11 @@ struct Shared {
   int is_last;
 };
 
-/// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile, and
-/// that each row has one query token.
+/// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile,
+/// that each row has one query token, and how many operands of query columns a thread block has.
 template <bool kOneTile_, bool kOneToken_, int kOperands_>
 struct LaunchMode {
-  static constexpr int kOperands = kOperands_;  ///< of query columns, that a thread block has
+  static constexpr int kOperands = kOperands_;  ///< eight query columns each
   static constexpr bool kOneTile = kOneTile_;
   static constexpr bool kOneToken = kOneToken_;
 };

@@ -67,9 +67,10 @@ __device__ __forceinline__ unsigned seen_word(unsigned value, unsigned seen, int
 }
 
 /// A tile of elements of type S with head_dim D. `Math` is the type of the operands. `dot` adds the
-/// logits of tokens token_of(g) and token_of(g) + 8 for columns 2t and 2t + 1. `weigh` adds the
-/// weighted values of dims dim_of(i, g) and the next dim, for the same columns, to o[i]; values of
-/// slots that are not in `seen` count as 0.
+/// logits of tokens token_of(g) and token_of(g) + 8 for columns 2t and 2t + 1 of each operand of
+/// queries. `value_operand` returns the operand of V whose products with the weights of the same
+/// columns are o[i]: of dims dim_of(i, g) and the next dim; values of slots that are not in `seen`
+/// count as 0.
 template <class S, int D>
 struct Tile;
 
