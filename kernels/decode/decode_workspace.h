@@ -184,21 +184,28 @@ inline DecodeSize decode_size(const DecodeLimits& limits) noexcept {
   return {parts, slots, slots * kColumns * column_operands(limits)};
 }
 
+/// Returns the most that a step needs, for all step_tokens. Where these matter, a step of one query
+/// token has the most parts. A step of q_len has the most slots but for the rounding of its parts:
+/// one more for each item of a row at most.
+inline DecodeSize most_decode_size(DecodeLimits limits) noexcept {
+  limits.step_tokens = limits.q_len;
+  const DecodeSize many = decode_size(limits);
+  if (!may_have_two_operands(limits)) return many;
+  const std::int64_t rounding =
+      static_cast<std::int64_t>(limits.num_kv_heads) * column_chunks(limits);
+  limits.step_tokens = 1;
+  const DecodeSize few = decode_size(limits);
+  return {std::max(few.max_parts, many.max_parts), std::max(few.slots, many.slots + rounding),
+          std::max(few.columns, many.columns + rounding * kColumns * 2)};
+}
+
 /// Lays out a workspace. The arrays have the places of the step that needs most.
 inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
   const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
-  DecodeSize most = decode_size(limits);
+  const DecodeSize most = most_decode_size(limits);
   DecodeWorkspace w{};
-  w.max_parts = static_cast<std::int32_t>(most.max_parts);
+  w.max_parts = static_cast<std::int32_t>(decode_size(limits).max_parts);
   w.chunks = column_chunks(limits);
-  DecodeLimits step = limits;
-  for (step.step_tokens = 1; may_have_two_operands(limits) && step.step_tokens <= limits.q_len;
-       ++step.step_tokens) {
-    const DecodeSize its = decode_size(step);
-    most.max_parts = std::max(most.max_parts, its.max_parts);
-    most.slots = std::max(most.slots, its.slots);
-    most.columns = std::max(most.columns, its.columns);
-  }
   w.parts = 256;
   w.counters = align(w.parts + most.max_parts * static_cast<std::int64_t>(sizeof(DecodePart)));
   w.max_sum = align(w.counters + most.slots * 8);

@@ -183,8 +183,8 @@ TEST(DecodeChoice, PartsCoverARowAndNoneIsEmpty) {
 TEST(DecodeChoice, AWorkspaceServesEveryNumberOfStepTokens) {
   int wide = 0;
   for (const std::int32_t head_dim : {64, 96, 128, 256}) {
-    for (const std::int32_t heads : {1, 2, 8}) {
-      for (const std::int32_t group : {1, 3, 4, 16}) {
+    for (const std::int32_t heads : {1, 2, 8, 67, 500}) {
+      for (const std::int32_t group : {1, 3, 4, 9, 16}) {
         for (const std::int32_t rows : {1, 7, 64, 1000}) {
           DecodeLimits limits{.max_rows = rows,
                               .q_len = 16,
