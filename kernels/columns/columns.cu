@@ -92,8 +92,11 @@ Status check(const ColumnsParams& p) noexcept {
   const ColumnsLimits& limits = p.limits;
   if (Status s = check_columns_limits(limits); !s) return s;
   if (Status s = check_enum(Resource::dtype, p.dtype, DType::latent_fp8); !s) return s;
+  const bool is_fp8 = limits.kv_dtype == DType::fp8_e4m3 && limits.head_dim != kLatentDim;
   const DType dtype = limits.head_dim == kLatentDim ? DType::bf16 : limits.kv_dtype;
-  if (p.dtype != dtype) return unsupported_by(SupportedList::columns_dtypes, p.dtype);
+  const bool has_dtype =
+      is_fp8 ? p.dtype == DType::bf16 || p.dtype == DType::f16 : p.dtype == dtype;
+  if (!has_dtype) return unsupported_by(SupportedList::columns_dtypes, p.dtype);
   if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, 0x7fffffff); !s) return s;
   if (Status s = check_numbers(p); !s) return s;
   struct Pointer {
@@ -102,9 +105,10 @@ Status check(const ColumnsParams& p) noexcept {
     bool is_needed;
   };
   const Pointer pointers[] = {
-      {p.q, 16, true},     {p.out, 16, true},       {p.key, 16, true},
-      {p.value, 16, true}, {p.lse, 4, false},       {p.block_tables, 4, true},
-      {p.sinks, 4, false}, {p.tree_mask, 8, false}, {p.prefixes, 256, false}};
+      {p.q, 16, true},          {p.out, 16, true},         {p.key, 16, true},
+      {p.value, 16, true},      {p.lse, 4, false},         {p.block_tables, 4, true},
+      {p.sinks, 4, false},      {p.tree_mask, 8, false},   {p.prefixes, 256, false},
+      {p.scales.key, 4, false}, {p.scales.value, 4, false}};
   for (const Pointer& pointer : pointers) {
     if (pointer.address == nullptr && !pointer.is_needed) continue;
     if (Status s = aligned_pointer(pointer.address, pointer.alignment); !s) return s;
@@ -148,6 +152,7 @@ Launch launch_of(ColumnsParams p) noexcept {
   constants.tiles_per_block = static_cast<std::uint32_t>(tiles);
   constants.block_of_tile = inverse_of(tiles);
   constants.logit_scale = p.scale * columns::kLog2e;
+  constants.is_bf16 = p.dtype == DType::bf16;
   if (p.soft_cap > 0.0F) {
     constants.cap = p.soft_cap * columns::kLog2e;
     constants.cap_slope = 2.0F * columns::kLog2e * p.scale / p.soft_cap;

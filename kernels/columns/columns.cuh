@@ -2,12 +2,14 @@
 
 /// @file
 /// The columns kernel. A thread block has a producer warp, which copies K and V, and one or two
-/// warpgroups of consumers. The tokens of a slab are the columns of the products of S, and 64 query
+/// warpgroups of consumers. For K and V of fp8, a warpgroup of converters takes the place of the
+/// producer. The tokens of a slab are the columns of the products of S, and 64 query
 /// columns of a KV head are their rows. The pool's chunked order is the order of the operands. The
 /// schedule gives each thread block its segments, so there is no counter and no order to compute.
 
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_consumer.cuh"
+#include "kernels/columns/columns_converter.cuh"
 #include "kernels/columns/columns_producer.cuh"
 
 namespace kvarena::kernels::columns {
@@ -22,17 +24,22 @@ __global__ void __launch_bounds__(C::kThreads, C::kPerSm)
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32 - 4;
   if (thread < C::kStages) {
-    init_barrier(&shared.key_full[thread], 1);
+    init_barrier(&shared.key_full[thread], C::kKeyArrivals);
     init_barrier(&shared.key_empty[thread], C::kWarpgroups);
-    init_barrier(&shared.value_full[thread], 32);
+    init_barrier(&shared.value_full[thread], C::kValueArrivals);
     init_barrier(&shared.value_empty[thread], 128 * C::kWarpgroups);
   }
   fence_barrier_init();
   if (warp < 0) {
     give_registers<C::kProducerRegisters>();
-    if (warp != -4) return;
-    Producer<C>{launch, shared, thread % 32}.run(
-        load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
+    if constexpr (C::kIsFp8) {
+      Converter<C>{launch, shared, warp + 4, PieceOrder<C::kDim>(thread % 32)}.run(
+          load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
+    } else {
+      if (warp != -4) return;
+      Producer<C>{launch, shared, thread % 32}.run(
+          load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
+    }
     return;
   }
   take_registers<C::kConsumerRegisters>();

@@ -2,7 +2,8 @@
 
 /// @file
 /// Attention with many query columns on Hopper: up to 128 query columns a row and KV head over
-/// paged K and V in `chunked` tile order, bound by memory. A query column is one query token with
+/// paged K and V in `chunked` tile order, bound by memory. K and V of fp8_e4m3 are converted to f16
+/// in shared memory. A query column is one query token with
 /// one query head. It serves the verification of speculated tokens and large groups. There are two
 /// launches, as for decode: `launch_columns_schedule` runs once a step and reads the lengths on the
 /// device; `launch_columns` runs for each layer with that schedule. Neither allocates,
@@ -82,14 +83,15 @@ struct ColumnsParams {
   std::int32_t num_rows = 0;              ///< as scheduled; 0: nothing is launched
   std::int32_t window_tokens = 0;         ///< as scheduled
   const void* prefixes = nullptr;         ///< as scheduled
-  DType dtype = DType::bf16;              ///< of q and out: limits.kv_dtype; of latents bf16
-  QuantScales scales = {};                ///< of latents in fp8_e4m3; device pointers
-  float scale = 1.0F;                     ///< of the logits, positive
-  float soft_cap = 0.0F;                  ///< of the logits, 0: none; not with tree_mask
-  void* workspace = nullptr;              ///< as scheduled
-  std::int64_t workspace_bytes = 0;       ///< as scheduled
-  std::int64_t q_token_stride = 0;        ///< bytes, a multiple of 16; 0: dense
-  std::int64_t out_token_stride = 0;      ///< bytes, a multiple of 16; 0: dense
+  DType dtype = DType::bf16;  ///< of q and out: limits.kv_dtype; bf16 or f16 over fp8_e4m3; of
+                              ///< latents bf16
+  QuantScales scales = {};    ///< of K and V in fp8_e4m3; device pointers
+  float scale = 1.0F;         ///< of the logits, positive
+  float soft_cap = 0.0F;      ///< of the logits, 0: none; not with tree_mask
+  void* workspace = nullptr;  ///< as scheduled
+  std::int64_t workspace_bytes = 0;   ///< as scheduled
+  std::int64_t q_token_stride = 0;    ///< bytes, a multiple of 16; 0: dense
+  std::int64_t out_token_stride = 0;  ///< bytes, a multiple of 16; 0: dense
 };
 
 static_assert(std::is_trivially_copyable_v<ColumnsParams>);

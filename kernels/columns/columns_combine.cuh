@@ -142,13 +142,12 @@ template <class C, int kRows>
 __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result, int r,
                                                const Launch& launch, const ColumnsItem& item,
                                                int column, float scale, int lane) {
-  using T = typename C::T;
   const ColumnsParams& p = launch.params;
   const Place place = place_of(launch, item.q_begin, item.head, item.first_column + column);
   float sum = result.sum[r];
   const float* const sink = p.sinks != nullptr ? p.sinks + place.head : nullptr;
   if (sink != nullptr) sum = with_sink<C>(sum, result.maximum[r], *sink, scale);
-  const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
+  const float factor = sum > 0.0F ? stored_scale<C>(launch, p.scales.value, item.head) / sum : 0.0F;
   if (p.lse != nullptr && lane == 0) {
     p.lse[place.token * p.limits.num_q_heads + place.head] =
         log_sum_exp<C>(sum, result.maximum[r], scale, sink);
@@ -160,7 +159,8 @@ __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result,
     const float* const o = result.o[r] + 4 * e;
     *reinterpret_cast<uint2*>(static_cast<char*>(p.out) +
                               bytes_to<C::kDim>(place, p.out_token_stride) + dim * 2) =
-        make_uint2(pack<T>(o[0] * factor, o[1] * factor), pack<T>(o[2] * factor, o[3] * factor));
+        make_uint2(pack_out<C>(launch, o[0] * factor, o[1] * factor),
+                   pack_out<C>(launch, o[2] * factor, o[3] * factor));
   }
 }
 
@@ -169,7 +169,7 @@ __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result,
 template <class C, int kRows, int kAtOnce>
 __device__ __forceinline__ void combine(const Launch& launch, const ColumnsItem& item, int warp,
                                         int warps, int lane) {
-  const float scale = C::kCap ? 1.0F : launch.constants.logit_scale;
+  const float scale = C::kHasScaledMaxima ? 1.0F : launch.constants.logit_scale;
   const int columns = item.columns;
   for (int column = warp * kRows; column < columns; column += warps * kRows) {
     Combined<C, kRows> result;
@@ -226,6 +226,7 @@ template <class C>
 __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& shared,
                                             const ColumnsSegment& segment, int warp, int lane) {
   constexpr bool kIsLong = C::kKeyDim > 128;
+  constexpr bool kHasFew = C::kCap || C::kIsFp8;  // registers
   ColumnsItem item;
   if constexpr (!kIsLong) item = load_item(launch, segment.item);  // it may be needed soon
   sync_named<kPartBarrier>(C::kConsumers);
@@ -238,9 +239,9 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
     if constexpr (kIsLong) item = load_item(launch, segment.item);
     if (parts_of<C>(item) > 4) {
       if (!kIsLong && item.columns > 2 * kWarps) {
-        combine<C, 4, C::kCap ? 3 : 6>(launch, item, warp, kWarps, lane);
+        combine<C, 4, kHasFew ? 3 : 6>(launch, item, warp, kWarps, lane);
       } else {
-        combine<C, 2, kIsLong ? 6 : C::kCap ? 8 : 14>(launch, item, warp, kWarps, lane);
+        combine<C, 2, kIsLong ? 6 : kHasFew ? 8 : 14>(launch, item, warp, kWarps, lane);
       }
     } else {
       combine<C, kIsLong ? 4 : 8, 2>(launch, item, warp, kWarps, lane);

@@ -17,6 +17,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace kvarena::kernels::columns {
 
@@ -27,12 +28,14 @@ inline constexpr int kQueryBarrier = 3;  ///< and the next: of a warpgroup that 
 inline constexpr float kLog2e = 1.4426950408889634F;
 inline constexpr float kLn2 = 0.6931471805599453F;
 
-/// The constants of a variant. T is the type of q, K, V and out; kCap_ says whether logits are
-/// capped. Windows and trees are in every variant, because they cost something only in slabs that
-/// need masks.
-template <class T_, int D, ColumnsKind kKind, bool kCap_>
+/// The constants of a variant. Pool is the type of K and V, which q and out have too unless it is
+/// Fp8; kCap_ says whether logits are capped. Windows and trees are in every variant, because they
+/// cost something only in slabs that need masks.
+template <class Pool, int D, ColumnsKind kKind, bool kCap_>
 struct Config {
-  using T = T_;
+  /// K and V of fp8 become operands of f16; q and out are bf16 or f16, as a launch says.
+  static constexpr bool kIsFp8 = std::is_same_v<Pool, Fp8>;
+  using T = std::conditional_t<kIsFp8, __half, Pool>;  ///< of operands
   static constexpr ColumnsShape kShape = columns_shape(D, kKind);
   static constexpr int kKeyDim = D;                                          ///< of q and K
   static constexpr int kDim = has_short_values(kKind) ? kShortValueDim : D;  ///< of V and out
@@ -55,19 +58,32 @@ struct Config {
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr bool kCap = kCap_;
   /// Whether it serves shared prefixes.
-  static constexpr bool kHasTiles = kKind == ColumnsKind::shared || kKind == ColumnsKind::wide;
-  /// Threads that wait until the barriers are set up: consumers and producer.
-  static constexpr int kSetUpThreads = kConsumers + 32;
+  static constexpr bool kHasTiles = serves_prefixes(D, kKind);
+  /// Threads that wait until the barriers are set up: consumers, and producer or converters.
+  static constexpr int kSetUpThreads = kConsumers + (kIsFp8 ? 128 : 32);
+  /// Arrivals that make K, and V, of a stage full.
+  static constexpr int kKeyArrivals = kIsFp8 ? 4 * kWarpArrivals : 1;
+  static constexpr int kValueArrivals = kIsFp8 ? 4 * kWarpArrivals : 32;
   /// The queries of the next segment are loaded a segment ahead, where registers hold both.
-  static constexpr bool kQueryAhead = kColumns == 128 && D <= 128;
-  /// With head_dim 256, registers hold the output and not the queries.
-  static constexpr bool kSharedQuery = D > 192;
+  static constexpr bool kQueryAhead = kColumns == 128 && D <= 128 && !kIsFp8;
+  /// With head_dim 256, registers hold the output and not the queries. Consumers of fp8 have fewer.
+  static constexpr bool kSharedQuery = D > 192 || (kIsFp8 && D == 192);
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
   /// Products with V for all dims: ptxas wants the accumulators of one to fit the registers of a
   /// thread at the launch.
   static constexpr int kValueRuns = D > 192 && kPerSm == 2 ? 2 : 1;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : 232;
+  /// Of a thread of the producer's warpgroup, or of the converters'.
+  static constexpr int kProducerRegisters = !kIsFp8 ? 40 : kWarpgroups == 1 ? 64 : 88;
+  static constexpr int kConsumerRegisters = kIsFp8             ? kWarpgroups == 1 ? 192 : 208
+                                            : kWarpgroups == 1 ? 216
+                                                               : 232;
+  /// Of each thread when the kernel begins. With more than these, warpgroups would wait for ever.
+  static constexpr int kLaunchRegisters = 65536 / (kThreads * kPerSm) / 8 * 8;
+  static_assert(kProducerRegisters + kWarpgroups * kConsumerRegisters <=
+                kLaunchRegisters * (kWarpgroups + 1));
+  /// Partial results have their maxima in base 2; otherwise they are multiplied by
+  /// Constants::logit_scale.
+  static constexpr bool kHasScaledMaxima = kCap_ || kIsFp8;
 };
 
 /// Waits until the barriers are set up. Consumers and producer wait in different branches, which
@@ -102,6 +118,7 @@ struct Constants {
   float logit_scale;              ///< of a product, to log2
   float cap;                      ///< soft cap, in log2
   float cap_slope;                ///< 2 log2(e) scale / soft_cap
+  bool is_bf16;                   ///< q and out are bf16
 };
 
 /// All that a launch passes to the kernel.
@@ -180,6 +197,13 @@ __device__ __forceinline__ ColumnsItem load_item(const Launch& launch, int index
   return item;
 }
 
+/// Returns the factor of the stored K or V of a KV head: 1 in types that need none.
+template <class C>
+__device__ __forceinline__ float stored_scale(const Launch& launch, const float* scales, int head) {
+  if constexpr (!C::kIsFp8) return 1.0F;
+  return scales == nullptr ? 1.0F : __ldg(scales + (launch.params.scales.per_head ? head : 0));
+}
+
 /// Returns two numbers as a pair of 16-bit ones.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack(float low, float high);
@@ -192,6 +216,15 @@ template <>
 __device__ __forceinline__ std::uint32_t pack<__half>(float low, float high) {
   const __half2 pair = __floats2half2_rn(low, high);
   return reinterpret_cast<const std::uint32_t&>(pair);
+}
+
+/// Returns two numbers of the output as a pair of its type.
+template <class C>
+__device__ __forceinline__ std::uint32_t pack_out(const Launch& launch, float low, float high) {
+  if constexpr (C::kIsFp8) {
+    if (launch.constants.is_bf16) return pack<__nv_bfloat16>(low, high);
+  }
+  return pack<typename C::T>(low, high);
 }
 
 }  // namespace kvarena::kernels::columns

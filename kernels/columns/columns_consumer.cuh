@@ -27,10 +27,26 @@ struct Consumer {
   const int lane;
   const int g = lane / 4;
   const int t = lane % 4;
-  const float scale = C::kCap ? 1.0F : launch.constants.logit_scale;
   int keys = 0;
   int values = 0;
+  /// Of the products of the two columns; with a soft cap, its slopes.
+  float scales[2] = {base_scale(), base_scale()};
 
+  __device__ __forceinline__ float base_scale() const {
+    return C::kCap ? launch.constants.cap_slope : launch.constants.logit_scale;
+  }
+  /// Returns what makes the logits of a column those of base 2: the soft cap does it before.
+  __device__ __forceinline__ float scale_of(int h) const { return C::kCap ? 1.0F : scales[h]; }
+  /// Rounds loaded queries to operands, and finds the scales of their columns.
+  __device__ __forceinline__ void narrow_query(Query<C>& query, int head) {
+    if constexpr (C::kIsFp8) {
+      const float base = base_scale() * stored_scale<C>(launch, launch.params.scales.key, head);
+      float power[2];
+      query.narrow(launch, power);
+      scales[0] = base * power[0];
+      scales[1] = base * power[1];
+    }
+  }
   /// The column of the thread block that this thread has as h = 0; h = 1 is 8 further.
   __device__ __forceinline__ int column() const { return warp * 16 + g; }
   /// One thread a warpgroup tells the producer that a stage may be overwritten.
@@ -59,7 +75,7 @@ struct Consumer {
   __device__ __forceinline__ void load_query(Query<C>& query, const ColumnsSegment& segment) const {
     query.load(launch, segment, segment.column_group * C::kColumns + column(), t);
   }
-  __device__ __forceinline__ void stage_query(const ColumnsSegment& segment) const;
+  __device__ __forceinline__ void stage_query(const ColumnsSegment& segment);
   __device__ __forceinline__ void multiply_key(float (&s)[C::kTokens / 2], const Query<C>& query,
                                                int stage) const;
   __device__ __forceinline__ void multiply_value(float (&o)[C::kDim / 2],
@@ -91,9 +107,10 @@ struct Consumer {
 
 /// Loads the queries of a segment and stores them as an operand in shared memory.
 template <class C>
-__device__ __forceinline__ void Consumer<C>::stage_query(const ColumnsSegment& segment) const {
+__device__ __forceinline__ void Consumer<C>::stage_query(const ColumnsSegment& segment) {
   Query<C> query;
   load_query(query, segment);
+  narrow_query(query, segment.head);
   sync_warpgroup();  // the products with the queries before have ended in all warps
   query.store_operand(shared.query + warp * 2 * C::kKeyGroupBytes, g, t);
   fence_async_proxy();
@@ -111,8 +128,11 @@ __device__ __forceinline__ void Consumer<C>::multiply_key(float (&s)[C::kTokens 
     const int step = i * 32 / C::kPiece * C::kAtomBytes + i * 32 % C::kPiece;
     const std::uint64_t b = operand_at<C::kKeyGroupBytes, C::kSwizzle>(key, step);
     if constexpr (C::kSharedQuery) {
+      // The compiler does not know that the index is the same in all lanes, and would keep each
+      // step's descriptor in registers.
+      const int warpgroup = C::kWarpgroups == 1 ? 0 : __reduce_max_sync(~0U, warp / 4);
       const std::uint32_t a =
-          operand_base(shared_address(shared.query), 16) + warp / 4 * (64 * C::kKeyDim * 2 >> 4);
+          operand_base(shared_address(shared.query), 16) + warpgroup * (64 * C::kKeyDim * 2 >> 4);
       Wgmma<T, C::kTokens>::ss(s, operand_at<C::kKeyGroupBytes, C::kSwizzle>(a, step), b, i > 0);
     } else {
       std::uint32_t a[4];
@@ -262,9 +282,9 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
   wait_products<kMasked ? 0 : 1>();
   fence_registers(s);
   release(&shared.key_empty[key]);
-  cap_logits<C>(s, launch.constants);
+  cap_logits<C>(s, launch.constants, scales);
   float keep[2];
-  continue_softmax<C, kMasked>(s, state, keep, scale, sight, slab_token, t);
+  continue_softmax<C, kMasked>(s, state, keep, {scale_of(0), scale_of(1)}, sight, slab_token, t);
   if constexpr (!kMasked) {
     fence_registers(s);
     wait_products<0>();
@@ -293,9 +313,11 @@ __device__ __forceinline__ void Consumer<C>::finish(const ColumnsSegment& segmen
     const bool is_in = at < segment.columns;
     if (is_whole) {
       write_column<C>(launch, place_of(launch, segment.q_begin, segment.head, at), is_in, o, h,
-                      state.maximum[h], state.sum[h], scale, t);
+                      state.maximum[h], state.sum[h], scale_of(h), t);
     } else if (is_in) {
-      write_partial<C>(launch, segment, in_block, o, h, state.maximum[h], state.sum[h], t);
+      float maximum = state.maximum[h];
+      if (C::kHasScaledMaxima && maximum != -INFINITY) maximum *= scale_of(h);
+      write_partial<C>(launch, segment, in_block, o, h, maximum, state.sum[h], t);
     }
   }
 }
@@ -343,6 +365,7 @@ __device__ __forceinline__ void Consumer<C>::multiply_slabs(float (&o)[C::kDim /
   if constexpr (C::kSharedQuery) {
     stage_query(segment);
   } else {
+    narrow_query(query, segment.head);
     query.arrange(t);
   }
   const int first = keys % C::kStages;
@@ -355,8 +378,8 @@ __device__ __forceinline__ void Consumer<C>::multiply_slabs(float (&o)[C::kDim /
   wait_products<0>();
   fence_registers(s);
   release(&shared.key_empty[first]);
-  cap_logits<C>(s, launch.constants);
-  begin_softmax<C>(s, state, scale, sight, segment.first_token, t);
+  cap_logits<C>(s, launch.constants, scales);
+  begin_softmax<C>(s, state, {scale_of(0), scale_of(1)}, sight, segment.first_token, t);
   round_weights(weights, s);
   int i = 1;
   const auto step_at = [&](auto masked) {

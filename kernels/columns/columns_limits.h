@@ -21,8 +21,8 @@ struct ColumnsLimits {
   std::int32_t value_dim = 0;    ///< of V: 0 for that of K (of a latent, kLatentValueDim); 128 with
                                  ///< a head_dim of 192
   std::int32_t num_sms = 0;      ///< multiprocessors of the device, 1 .. 256
-  DType kv_dtype = DType::bf16;  ///< of K and V: bf16 or f16; of latents bf16, fp8_e4m3 or
-                                 ///< latent_fp8
+  DType kv_dtype = DType::bf16;  ///< of K and V: bf16, f16 or fp8_e4m3, which has no head_dim 80
+                                 ///< and no short values; of latents bf16, fp8_e4m3 or latent_fp8
   std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
                                   ///< with more tokens gets longer parts. 0: no fixed parts
   std::int32_t shared_rows = 0;  ///< most rows that share prefixes, 0 .. 4096 and at most max_rows.

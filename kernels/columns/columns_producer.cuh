@@ -8,6 +8,7 @@
 /// columns.cuh.
 
 #include "kernels/columns/columns_config.cuh"
+#include "kernels/columns/columns_slabs.cuh"
 #include "kernels/common/grid_dependency.cuh"
 
 namespace kvarena::kernels::columns {
@@ -22,8 +23,8 @@ __device__ __forceinline__ std::uint64_t evict_normal_hint() {
 /// The producer warp.
 template <class C>
 struct Producer {
-  /// Slabs whose table entries the lanes hold.
-  static constexpr int kSlabsAhead = 32 / C::kTiles;
+  using TableSlabs = Slabs<C>;
+  static constexpr int kSlabsAhead = TableSlabs::kSlabsAhead;
 
   const Launch& launch;
   Shared<C>& shared;
@@ -32,29 +33,12 @@ struct Producer {
   bool has_waited = false;  ///< for the kernel in front
   std::uint64_t hint = 0;   ///< of the copies of a segment
 
-  /// Returns the table entry's index of a tile. It is exact for tile < 2^32 / tiles_per_block.
-  __device__ __forceinline__ unsigned table_index(int tile) const {
-    return static_cast<unsigned>(static_cast<unsigned>(tile) * launch.constants.block_of_tile >>
-                                 32);
-  }
-  /// Returns the bytes from a head's K or V to a tile, which lies in `block`.
   template <int kTileBytes>
   __device__ __forceinline__ std::int64_t tile_offset(int block, int tile) const {
-    const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
-    return block * launch.params.block_stride + within * kTileBytes;
+    return TableSlabs::template tile_offset<kTileBytes>(launch, block, tile);
   }
-  /// Returns this lane's block of the kSlabsAhead slabs from `first` of a segment on. Entries that
-  /// no query token needs are not read.
   __device__ __forceinline__ int load_entries(const ColumnsSegment& segment, int first) const {
-    const int at = first + lane / C::kTiles;
-    const int token = segment.first_token + (at * C::kTiles + lane % C::kTiles) * kTileTokens;
-    if (at >= segment.slabs || token >= segment.seq_len ||
-        token + kTileTokens <= segment.first_seen) {
-      return 0;
-    }
-    const BlockId* const table =
-        launch.params.block_tables + segment.table_row * launch.params.table_stride;
-    return __ldg(reinterpret_cast<const int*>(table + table_index(token / kTileTokens)));
+    return TableSlabs::load_entries(launch, segment, first, lane);
   }
   /// Asks the L2 for the tiles of slab `at` of a segment that some query token sees.
   __device__ __forceinline__ void prefetch(const ColumnsSegment& segment, const char* key,

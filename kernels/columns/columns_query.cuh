@@ -31,6 +31,14 @@ struct Query {
           t, is_in);
     }
   }
+  /// Rounds loaded queries of bf16 to f16, each column divided by the power of two that is returned
+  /// in `power`.
+  __device__ __forceinline__ void narrow(const Launch& launch, float (&power)[2]) {
+    power[0] = power[1] = 1.0F;
+    if (!launch.constants.is_bf16) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) power[h] = narrow_query_row<C::kKeyDim>(words, h);
+  }
   __device__ __forceinline__ void arrange(int t) { transpose_query<C::kKeyDim>(words, t); }
   /// Copies fragment `step` (16 dims) in the order of the products' operand.
   __device__ __forceinline__ void fragment(std::uint32_t (&a)[4], int step) const {
@@ -57,13 +65,15 @@ template <class C>
 __device__ __forceinline__ void write_column(const Launch& launch, const Place& place, bool is_in,
                                              const float (&o)[C::kDim / 2], int h, float maximum,
                                              float sum, float scale, int t) {
-  using T = typename C::T;
   const ColumnsParams& p = launch.params;
   const float* const sink = p.sinks != nullptr ? p.sinks + (is_in ? place.head : 0) : nullptr;
   if (sink != nullptr) sum = with_sink<C>(sum, maximum, *sink, scale);
-  const float factor = sum > 0.0F ? inverse_fast(sum) : 0.0F;
-  T* const to = reinterpret_cast<T*>(static_cast<char*>(p.out) +
-                                     bytes_to<C::kDim>(place, p.out_token_stride));
+  const int kv_head = C::kIsFp8 ? place.head / launch.constants.group : 0;
+  const float factor =
+      sum > 0.0F ? inverse_fast(sum) * stored_scale<C>(launch, p.scales.value, kv_head) : 0.0F;
+  // Of pairs of 16 bits.
+  auto* const to = reinterpret_cast<__half*>(static_cast<char*>(p.out) +
+                                             bytes_to<C::kDim>(place, p.out_token_stride));
   constexpr int kPieces = C::kDim / 32;
   std::uint32_t words[kPieces][4];
 #pragma unroll
@@ -71,7 +81,7 @@ __device__ __forceinline__ void write_column(const Launch& launch, const Place& 
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int at = (i * 4 + j) * 4 + 2 * h;
-      words[i][j] = pack<T>(o[at] * factor, o[at + 1] * factor);
+      words[i][j] = pack_out<C>(launch, o[at] * factor, o[at + 1] * factor);
     }
   }
   transpose_quads<kPieces>(words, t);
@@ -80,7 +90,7 @@ __device__ __forceinline__ void write_column(const Launch& launch, const Place& 
 #pragma unroll
   for (int i = kPieces * 4; i < C::kDim / 8; ++i) {  // where D is no multiple of 32
     const int at = i * 4 + 2 * h;
-    store_word(to + i * 8 + t * 2, pack<T>(o[at] * factor, o[at + 1] * factor), is_in);
+    store_word(to + i * 8 + t * 2, pack_out<C>(launch, o[at] * factor, o[at + 1] * factor), is_in);
   }
   if (p.lse != nullptr) {
     const float lse = log_sum_exp<C>(sum, maximum, scale, sink);

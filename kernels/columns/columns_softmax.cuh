@@ -59,13 +59,14 @@ __device__ __forceinline__ void mask_piece(float (&s)[C::kTokens / 2], const Sig
   }
 }
 
-/// Caps the logits. Does nothing in instances without a soft cap.
+/// Caps the logits of two columns with these slopes. Does nothing in instances without a soft cap.
 template <class C>
-__device__ __forceinline__ void cap_logits(float (&s)[C::kTokens / 2], const Constants& constants) {
+__device__ __forceinline__ void cap_logits(float (&s)[C::kTokens / 2], const Constants& constants,
+                                           const float (&slopes)[2]) {
   if constexpr (C::kCap) {
 #pragma unroll
     for (int i = 0; i < C::kTokens / 2; ++i) {
-      s[i] = cap_logit(s[i], constants.cap, constants.cap_slope);
+      s[i] = cap_logit(s[i], constants.cap, slopes[i >> 1 & 1]);
     }
   }
 }
@@ -73,10 +74,10 @@ __device__ __forceinline__ void cap_logits(float (&s)[C::kTokens / 2], const Con
 /// Turns the logits of an item's first slab into weights and begins the state.
 template <class C>
 __device__ __forceinline__ void begin_softmax(float (&s)[C::kTokens / 2], Softmax& state,
-                                              float scale, const Sight& sight, int slab_token,
-                                              int t) {
+                                              const float (&scale)[2], const Sight& sight,
+                                              int slab_token, int t) {
   const int full = sight.first_new - slab_token;  // all columns see what is before
-  weigh_first<typename C::T>(s, state.maximum, state.sum, {scale, scale}, sight.end - slab_token,
+  weigh_first<typename C::T>(s, state.maximum, state.sum, scale, sight.end - slab_token,
                              [&](int piece) {
                                if (piece * 32 + 32 > full || sight.has_window) {
                                  mask_piece<C>(s, sight, slab_token, t, piece);
@@ -88,8 +89,8 @@ __device__ __forceinline__ void begin_softmax(float (&s)[C::kTokens / 2], Softma
 /// output so far: 1 unless the maximum grew.
 template <class C, bool kMasked>
 __device__ __forceinline__ void continue_softmax(float (&s)[C::kTokens / 2], Softmax& state,
-                                                 float (&keep)[2], float scale, const Sight& sight,
-                                                 int slab_token, int t) {
+                                                 float (&keep)[2], const float (&scale)[2],
+                                                 const Sight& sight, int slab_token, int t) {
   if constexpr (kMasked) {
 #pragma unroll
     for (int piece = 0; piece < (C::kTokens + 31) / 32; ++piece) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ void continue_softmax(float (&s)[C::kTokens / 2], Sof
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    weigh_row<typename C::T, kMasked>(s, h, state.maximum[h], state.sum[h], keep[h], scale);
+    weigh_row<typename C::T, kMasked>(s, h, state.maximum[h], state.sum[h], keep[h], scale[h]);
   }
 }
 

@@ -49,7 +49,9 @@ std::int32_t most_columns_rows(const ColumnsLimits& limits) noexcept {
 Status check_columns_limits(const ColumnsLimits& limits) noexcept {
   if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::latent_fp8); !s) return s;
   const bool is_latent = limits.head_dim == kLatentDim;
-  if (!is_latent && limits.kv_dtype != DType::bf16 && limits.kv_dtype != DType::f16) {
+  const bool is_fp8 = limits.kv_dtype == DType::fp8_e4m3;
+  if (!is_latent && limits.kv_dtype != DType::bf16 && limits.kv_dtype != DType::f16 &&
+      (!is_fp8 || has_short_values(limits))) {
     return unsupported_by(SupportedList::columns_dtypes, limits.kv_dtype);
   }
   struct Range {
@@ -90,7 +92,7 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
     return s;
   }
   for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
-    if (limits.head_dim == dim) return check_items(limits);
+    if (limits.head_dim == dim && (!is_fp8 || dim != 80)) return check_items(limits);
   }
   return unsupported_by(SupportedList::columns_head_dims, Resource::head_dim, limits.head_dim);
 }

@@ -1,25 +1,16 @@
 #pragma once
 
 /// @file
-/// The content of a workspace of the columns kernel and the shape of its launch. The schedule and
-/// the kernel share this header.
+/// The content of a workspace of the columns kernel. The schedule and the kernel share this header.
 
 #include "kernels/columns/columns_limits.h"
+#include "kernels/columns/columns_shape.h"
 #include "kvarena/base/status.hpp"
 
 #include <algorithm>
 #include <cstdint>
 
 namespace kvarena::kernels {
-
-/// The shape of a launch. A slab is the run of tokens that a thread block multiplies at once: a
-/// multiple of 16.
-struct ColumnsShape {
-  std::int32_t columns;      ///< query columns of a thread block
-  std::int32_t slab_tokens;  ///< tokens of a slab
-  std::int32_t stages;       ///< slabs of K, and of V, in shared memory
-  std::int32_t per_sm;       ///< thread blocks of a multiprocessor
-};
 
 /// Most rows of a launch, with the rows that share prefixes counted twice: the schedule keeps three
 /// numbers for each in shared memory.
@@ -28,83 +19,6 @@ inline constexpr std::int32_t kMaxColumnsRows = 1 << 14;
 inline constexpr std::int32_t kMaxColumnsBlocks = 512;
 /// Tokens of a fixed part, rounded down to whole slabs.
 inline constexpr std::int32_t kFixedPartTokens = 2048;
-
-/// The kinds of instances of a head_dim.
-enum class ColumnsKind : std::uint8_t {
-  narrow,        ///< two thread blocks of 64 columns a multiprocessor
-  shared,        ///< as narrow, for rows with prefixes; head_dim is at most 128
-  wide,          ///< one thread block of 128 columns; for rows with prefixes too
-  narrow_short,  ///< as narrow, K of kLongKeyDim with V of kShortValueDim
-  wide_short,    ///< one thread block of 128 columns, with these
-  latent_16,     ///< latents: one thread block of 16 columns
-  latent_32,     ///< of 32
-  latent_64,     ///< of 64
-};
-
-/// Whether V has kShortValueDim dims.
-constexpr bool has_short_values(ColumnsKind kind) noexcept {
-  return kind == ColumnsKind::narrow_short || kind == ColumnsKind::wide_short;
-}
-
-/// Chooses the launch shape. Two thread blocks of 64 columns keep 96 to 192 KiB of copies in flight
-/// on a multiprocessor: more delays the stores at the end of a part, less leaves the memory idle.
-/// One block of 128 columns has nothing beside it at its ends and keeps about as many as the
-/// largest. With head_dim 256, the queries take shared memory too.
-constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) noexcept {
-  const bool is_wide = kind == ColumnsKind::wide;
-  switch (kind) {  // a latent of 64 tokens has 72 KiB
-    case ColumnsKind::latent_16: return {16, 64, 2, 1};
-    case ColumnsKind::latent_32: return {32, 64, 2, 1};
-    case ColumnsKind::latent_64: return {64, 64, 2, 1};
-    case ColumnsKind::narrow_short: return {64, 32, 3, 2};
-    case ColumnsKind::wide_short: return {128, 48, 6, 1};
-    default: break;
-  }
-  switch (head_dim) {
-    case 64: return is_wide ? ColumnsShape{128, 128, 6, 1} : ColumnsShape{64, 96, 2, 2};
-    case 80: return is_wide ? ColumnsShape{128, 96, 6, 1} : ColumnsShape{64, 80, 2, 2};
-    case 96: return is_wide ? ColumnsShape{128, 80, 6, 1} : ColumnsShape{64, 64, 2, 2};
-    case 128:
-      return is_wide                       ? ColumnsShape{128, 64, 6, 1}
-             : kind == ColumnsKind::shared ? ColumnsShape{64, 48, 2, 2}
-                                           : ColumnsShape{64, 64, 3, 2};
-    case 192: return is_wide ? ColumnsShape{128, 48, 5, 1} : ColumnsShape{64, 32, 2, 2};
-    default: return is_wide ? ColumnsShape{128, 32, 4, 1} : ColumnsShape{64, 32, 2, 2};
-  }
-}
-
-/// Returns whether the columns of a row need thread blocks of 128 columns.
-constexpr bool has_wide_columns(const ColumnsLimits& limits) noexcept {
-  return limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > 64;
-}
-
-/// Returns whether rows that share a prefix get wide thread blocks in any case. Two narrow ones on
-/// a multiprocessor hide the begin and end of each other's parts, and one can have a part of the
-/// prefix, which is bound by products, beside the other's own tokens; but large heads take all
-/// their registers.
-constexpr bool has_wide_prefixes(std::int32_t head_dim) noexcept { return head_dim > 128; }
-
-/// Returns the kind of instance for `limits`.
-constexpr ColumnsKind columns_kind(const ColumnsLimits& limits) noexcept {
-  if (limits.head_dim == kLatentDim) {
-    const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
-    return columns <= 16 ? ColumnsKind::latent_16
-           : columns <= 32 || (bytes_of(limits.kv_dtype) == 1 && limits.fixed_tokens > 0)
-               ? ColumnsKind::latent_32  // the kind that has the bits of latent_16
-               : ColumnsKind::latent_64;
-  }
-  if (has_short_values(limits)) {
-    return has_wide_columns(limits) ? ColumnsKind::wide_short : ColumnsKind::narrow_short;
-  }
-  if (has_wide_columns(limits)) return ColumnsKind::wide;
-  if (limits.shared_rows == 0) return ColumnsKind::narrow;
-  return has_wide_prefixes(limits.head_dim) ? ColumnsKind::wide : ColumnsKind::shared;
-}
-
-/// Returns the launch shape for `limits`.
-constexpr ColumnsShape columns_shape(const ColumnsLimits& limits) noexcept {
-  return columns_shape(limits.head_dim, columns_kind(limits));
-}
 
 /// What a thread block does at a time: slabs of one row, KV head and column group. A column group
 /// is as many neighbouring columns as a thread block has; column c is query token c / group with

@@ -17,9 +17,13 @@ __device__ inline int bin_of(int tokens) {
   return min(kBins - 1, 1 + (power - 8) * 4 + (tokens >> (power - 2) & 3));
 }
 
-/// Returns what it costs that a row has an own part and partial results, in tokens.
+/// Returns what it costs that a row has an own part and partial results, in tokens. All of its
+/// tokens count as not shared: those that are save as much more.
 __device__ inline int cost_of(const Search& s, int i) {
-  return kTokensOfColumn * s.group() * s.query_tokens(i) + s.p.member_tokens;
+  constexpr int kMostTokens = 1 << 18;  // the costs of all rows stay below 2^31
+  const int own = min(s.limit[i], kMostTokens / s.p.block_size) * s.p.block_size;
+  return kTokensOfColumn * s.group() * s.query_tokens(i) + s.p.member_tokens +
+         own / 16 * s.p.own_sixteenths;
 }
 
 /// Chooses how many tokens leader `i` shares, or that only groups within its group share theirs.
@@ -56,7 +60,8 @@ __device__ inline void choose_length(const Search& s, int round, int i, const in
   }
   const long long without = __shfl_sync(~0U, inner, 31);
   const bool is_tried = lane > 0 && bins.number[lane] > 0;
-  const long long saved = number * bins.least[lane] * s.p.saved_sixteenths / 16;
+  const int own = s.p.own_sixteenths;  // of the leader too, which reads the prefix
+  const long long saved = (number * (s.p.saved_sixteenths + own) + own) * bins.least[lane] / 16;
   const long long gain = is_tried ? saved - cost - cost_of(s, i) - s.p.group_tokens : 0;
   long long score = gain > 0 ? gain + inner - static_cast<long long>(bins.inner[lane]) : 0;
   int length = gain > 0 ? bins.least[lane] : 0;

@@ -66,6 +66,7 @@ Status check(const FindPrefixesParams& p) noexcept {
   if (Status s = in_range(Resource::token_index, p.first_q, 0, 0x7fffffff); !s) return s;
   constexpr std::int32_t kMostTokens = 1 << 20;
   if (Status s = in_range(Resource::num_tokens, p.saved_sixteenths, 1, 16); !s) return s;
+  if (Status s = in_range(Resource::num_tokens, p.own_sixteenths, 0, 16); !s) return s;
   if (Status s = in_range(Resource::num_tokens, p.member_tokens, 0, kMostTokens); !s) return s;
   if (Status s = in_range(Resource::num_tokens, p.group_tokens, 0, kMostTokens); !s) return s;
   if (p.block_size < kTileTokens || p.block_size % kTileTokens != 0) {

@@ -42,6 +42,8 @@ struct FindPrefixesParams {
   // The times of a choice, in those of a token of a KV head that is read from memory.
   std::int32_t saved_sixteenths = 7;  ///< saved by a token that is not read from the L2, 1 .. 16
                                       ///< sixteenths
+  std::int32_t own_sixteenths = 0;    ///< cost of a member's token that is not shared, beside the
+                                      ///< time of decode attention, 0 .. 16 sixteenths
   std::int32_t member_tokens = 256;   ///< cost of a member's own part
   std::int32_t group_tokens = 1024;   ///< cost of the shared parts of a group
   std::int32_t* shared_tokens = nullptr;  ///< [num_rows] written: tokens of the row's prefix, or 0

@@ -57,8 +57,8 @@ inline std::int64_t row_items(const DecodeLimits& limits) noexcept {
   return static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
 }
 /// Returns whether steps may have two operands of query columns for each tile, so that more than
-/// eight columns read K and V of fp8 half as often; K and V of 16 bits have the columns kernel on
-/// Hopper. Not where few items are cut into many parts, whose results would be larger; with fixed
+/// eight columns read K and V of fp8 half as often; the columns kernel serves the others on Hopper.
+/// Not where few items are cut into many parts, whose results would be larger; with fixed
 /// parts, so that a row's cut does not depend on the columns of others; and with head_dim 256,
 /// whose outputs take the registers.
 inline bool may_have_two_operands(const DecodeLimits& limits) noexcept {

@@ -18,6 +18,19 @@
 
 namespace kvarena::test {
 
+/// Sets the types of a case: K and V of `dtype`, and q and out too unless that is fp8. Then `seed`
+/// chooses their type and the kind of scales.
+inline void set_types(AttentionCase& c, DType dtype, std::uint64_t seed) {
+  const bool is_fp8 = dtype == DType::fp8_e4m3;
+  c.key_dtype = c.value_dtype = dtype;
+  c.q_dtype = c.out_dtype = !is_fp8 ? dtype : seed % 2 == 0 ? DType::bf16 : DType::f16;
+  if (is_fp8) c.scales = static_cast<ScaleKind>(seed / 2 % 3);
+}
+/// Whether the kernel serves K and V of this type and head_dim.
+inline bool has_instance(DType dtype, std::int32_t head_dim) {
+  return dtype != DType::fp8_e4m3 || head_dim != 80;
+}
+
 /// How a problem is put before the kernel.
 struct ColumnsOptions {
   std::int32_t num_sms = 132;     ///< fewer cut rows elsewhere
@@ -29,6 +42,7 @@ struct ColumnsOptions {
   std::int32_t max_rows = 0;      ///< of the class; 0: as many as there are
   std::int32_t shared_rows = 0;   ///< with more than 0, prefixes are searched for
   bool shares_short = true;       ///< prefixes are shared where this saves bytes, if not time
+  std::int32_t own_sixteenths = 0;  ///< as in FindPrefixesParams
 };
 
 /// Keeps a reference to its problem. Table entries that no query token needs are -1.
@@ -238,7 +252,9 @@ inline void ColumnsProblem::fill_params() {
   params.block_tables = tables_.data();
   params.table_stride = most_;
   params.dtype = c.q_dtype;
-  params.scales = {.key = key_scales_.data(), .value = value_scales_.data()};
+  params.scales = {.key = key_scales_.data(),
+                   .value = value_scales_.data(),
+                   .per_head = c.scales == ScaleKind::per_head};
   params.scale = a.scale;
   params.soft_cap = c.soft_cap;
   if (options_.shared_rows > 0) fill_find();
@@ -261,6 +277,7 @@ inline void ColumnsProblem::fill_find() {
   schedule.shared_tokens = find.shared_tokens = shared_tokens_.data();
   schedule.prefixes = params.prefixes = find.prefixes = prefixes_.data();
   find.prefixes_bytes = bytes;
+  find.own_sixteenths = options_.own_sixteenths;
   if (!options_.shares_short) return;
   find.saved_sixteenths = 16;
   find.member_tokens = 0;

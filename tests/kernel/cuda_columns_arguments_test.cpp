@@ -62,7 +62,12 @@ TEST(CudaColumnsArguments, OfLimitsNameWhatIsWrong) {
   }
   fails([](L l) { l.fixed_tokens = -1; }, kInvalid, Resource::num_tokens);
   fails([](L l) { l.head_dim = 72; }, kUnsupported, Resource::head_dim);
-  fails([](L l) { l.kv_dtype = DType::fp8_e4m3; }, kUnsupported, Resource::dtype);
+  for (const DType dtype : {DType::f32, DType::int8, DType::latent_fp8}) {
+    fails([=](L l) { l.kv_dtype = dtype; }, kUnsupported, Resource::dtype);
+  }
+  const auto fp8 = [](L l) { l.kv_dtype = DType::fp8_e4m3; };
+  fails([=](L l) { fp8(l), l.head_dim = 80; }, kUnsupported, Resource::head_dim);
+  fails([=](L l) { fp8(l), l.head_dim = 192, l.value_dim = 128; }, kUnsupported, Resource::dtype);
 }
 
 // Partial results: two a thread block, or a slot for each fixed part.
@@ -86,10 +91,14 @@ TEST(CudaColumnsArguments, OfSharedRowsNameWhatIsWrong) {
   limits.shared_rows = 4;
   EXPECT_GT(kernels::shared_prefixes_bytes(limits), 0);
   EXPECT_GT(kernels::columns_workspace_bytes(limits), alone);
-  for (const std::int32_t head_dim : {64, 80, 96, 128, 192, 256}) {
-    ColumnsLimits its = limits;
-    its.head_dim = head_dim;
-    EXPECT_EQ(kernels::columns_shape(its).columns, head_dim <= 128 ? 64 : 128);
+  for (const DType dtype : {DType::bf16, DType::fp8_e4m3}) {
+    for (const std::int32_t head_dim : {64, 80, 96, 128, 192, 256}) {
+      ColumnsLimits its = limits;
+      its.kv_dtype = dtype;
+      its.head_dim = head_dim;
+      EXPECT_EQ(kernels::columns_shape(its).columns, head_dim <= 128 ? 64 : 128);
+      EXPECT_TRUE(kernels::serves_prefixes(head_dim, kernels::columns_kind(its)));
+    }
   }
   for (const std::int32_t rows : {-1, 5}) {
     limits.shared_rows = rows;
@@ -113,6 +122,8 @@ TEST(CudaColumnsArguments, OfSharedRowsNameWhatIsWrong) {
   fails([](P p) { p.limits.shared_rows = 0; }, kInvalid, Resource::num_sequences);
   fails([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
   fails([](P p) { p.window_tokens = -1; }, kInvalid, Resource::window);
+  fails([](P p) { p.own_sixteenths = -1; }, kInvalid, Resource::num_tokens);
+  fails([](P p) { p.own_sixteenths = 17; }, kInvalid, Resource::num_tokens);
   fails([](P p) { p.block_size = 24; }, StatusCode::unsupported, Resource::block_size);
   fails([](P p) { p.seq_lens = nullptr; }, kInvalid, Resource::pointer);
   fails([](P p) { p.block_tables = nullptr; }, kInvalid, Resource::pointer);

@@ -54,8 +54,9 @@ class CudaColumnsPromises : public CudaTest {
                                std::int32_t group) {
     AttentionCase c;
     c.seed = seed;
-    c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype =
-        seed % 2 == 0 ? DType::bf16 : DType::f16;
+    const DType dtype = seed % 2 == 0 ? DType::bf16 : DType::f16;
+    const bool is_fp8 = seed / 2 % 2 == 1 && has_instance(DType::fp8_e4m3, dim);
+    set_types(c, is_fp8 ? DType::fp8_e4m3 : dtype, seed / 4);
     c.head_dim_k = c.head_dim_v = dim;
     c.tile_order = TileOrder::chunked;
     c.group = group;
@@ -70,14 +71,16 @@ class CudaColumnsPromises : public CudaTest {
                     const Spoiled& s) {
     const AttentionArgs a = problem.args(nullptr, nullptr);
     const PlaneView& plane = kind == PlaneKind::key ? a.kv.key : a.kv.value;
+    const bool is_fp8 = plane.dtype == DType::fp8_e4m3;  // it has no infinity
     const AttentionCase& c = problem.shape();
     const std::int32_t token = c.seq_lens[0] - c.q_counts[0] + s.token;
     const std::int64_t block = a.batch.tables.block(0, token / c.block_size).value;
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       for (std::int32_t d = s.first; d < s.end; ++d) {
-        const std::int64_t at = (plane.base - problem.pool().data()) +
-                                element_offset(plane, 2, block, head, token % c.block_size, d);
-        store_element(pool.data() + at, plane.dtype, 0, s.value);
+        const std::int64_t at =
+            (plane.base - problem.pool().data()) +
+            element_offset(plane, is_fp8 ? 1 : 2, block, head, token % c.block_size, d);
+        store_element(pool.data() + at, plane.dtype, 0, is_fp8 ? kNaN : s.value);
       }
     }
   }

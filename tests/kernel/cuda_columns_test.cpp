@@ -16,13 +16,14 @@ namespace kvarena::test {
 namespace {
 
 constexpr std::int32_t kHeadDims[] = {64, 80, 96, 128, 192, 256};
+constexpr DType kTypes[] = {DType::bf16, DType::f16, DType::fp8_e4m3};
 constexpr std::int32_t kGroups[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 32};
 constexpr std::int32_t kBlockSizes[] = {16, 32, 48, 64, 128};
 
 AttentionCase columns_case(DType dtype, std::int32_t head_dim, std::int32_t group,
                            std::int32_t block_size, std::int32_t q_len) {
   AttentionCase c;
-  c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype = dtype;
+  set_types(c, dtype, static_cast<std::uint64_t>(q_len));
   c.head_dim_k = c.head_dim_v = head_dim;
   c.group = group;
   c.block_size = block_size;
@@ -83,8 +84,9 @@ class CudaColumns : public CudaTest {
 TEST_F(CudaColumns, EveryTypeDimGroupAndBlockSizeOverRaggedLengths) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 0;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::fp8_e4m3}) {
     for (const std::int32_t head_dim : kHeadDims) {
+      if (!has_instance(dtype, head_dim)) continue;
       for (const std::int32_t group : kGroups) {
         for (const std::int32_t block_size : kBlockSizes) {
           const std::int32_t most = std::min<std::int32_t>(17, 129 / group);
@@ -107,8 +109,10 @@ TEST_F(CudaColumns, WindowSoftCapSinksAndQueryTokens) {
   for (const std::int32_t window : {0, 1, 16, 100}) {
     for (const float cap : {0.0F, 20.0F}) {
       for (std::int32_t q_len = 1; q_len <= 16; ++q_len) {
-        AttentionCase c = columns_case(seed % 3 == 0 ? DType::f16 : DType::bf16,
-                                       kHeadDims[seed % std::size(kHeadDims)], 6, 16, q_len);
+        const std::int32_t head_dim = kHeadDims[seed % std::size(kHeadDims)];
+        const DType dtype = kTypes[seed / 2 % std::size(kTypes)];
+        AttentionCase c = columns_case(has_instance(dtype, head_dim) ? dtype : DType::bf16,
+                                       head_dim, 6, 16, q_len);
         c.seed = ++seed;
         c.window_tokens = window;
         c.soft_cap = cap;
@@ -127,7 +131,9 @@ TEST_F(CudaColumns, RowsHaveTheirOwnNumberOfQueryTokens) {
   std::uint64_t seed = 2000;
   for (const std::int32_t head_dim : kHeadDims) {
     for (const std::int32_t group : {1, 4, 7}) {
-      AttentionCase c = columns_case(DType::bf16, head_dim, group, 32, 16);
+      const bool is_fp8 = seed % 2 == 1 && has_instance(DType::fp8_e4m3, head_dim);
+      AttentionCase c =
+          columns_case(is_fp8 ? DType::fp8_e4m3 : DType::bf16, head_dim, group, 32, 16);
       c.seed = ++seed;
       c.seq_lens = {40, 0, 300, 16, 0, 17, 129, 5, 64};
       c.q_counts = {3, 4, 16, 16, 0, 0, 1, 5, 9};
@@ -141,20 +147,22 @@ TEST_F(CudaColumns, RowsHaveTheirOwnNumberOfQueryTokens) {
 TEST_F(CudaColumns, LongAndManyRowsAreSplitAndCombined) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 3000;
-  for (const std::int32_t head_dim : {64, 128, 256}) {
-    for (const std::int32_t q_len : {4, 16}) {
-      AttentionCase c = columns_case(DType::bf16, head_dim, 8, 16, q_len);
-      c.seed = ++seed;
-      c.num_kv_heads = 1;
-      c.seq_lens = {is_watched() ? 2000 : 9000};
-      c.q_counts = {q_len};
-      cases.push_back(c);
-      c.seed = ++seed;
-      c.group = 2;
-      c.seq_lens.assign(is_watched() ? 60 : 300, 60);
-      c.seq_lens[33] = is_watched() ? 1000 : 6000;
-      c.q_counts.assign(c.seq_lens.size(), q_len);
-      cases.push_back(c);
+  for (const DType dtype : {DType::bf16, DType::fp8_e4m3}) {
+    for (const std::int32_t head_dim : {64, 128, 256}) {
+      for (const std::int32_t q_len : {4, 16}) {
+        AttentionCase c = columns_case(dtype, head_dim, 8, 16, q_len);
+        c.seed = ++seed;
+        c.num_kv_heads = 1;
+        c.seq_lens = {is_watched() ? 2000 : 9000};
+        c.q_counts = {q_len};
+        cases.push_back(c);
+        c.seed = ++seed;
+        c.group = 2;
+        c.seq_lens.assign(is_watched() ? 60 : 300, 60);
+        c.seq_lens[33] = is_watched() ? 1000 : 6000;
+        c.q_counts.assign(c.seq_lens.size(), q_len);
+        cases.push_back(c);
+      }
     }
   }
   expect_all_match(cases);
@@ -165,9 +173,10 @@ TEST_F(CudaColumns, DraftTrees) {
   std::uint64_t seed = 4000;
   for (const std::int32_t head_dim : kHeadDims) {
     for (const std::int32_t q_len : {2, 9, 16, 33, 63, 64}) {
-      AttentionCase c = columns_case(q_len % 2 == 0 ? DType::bf16 : DType::f16, head_dim,
+      const DType dtype = kTypes[++seed % std::size(kTypes)];
+      AttentionCase c = columns_case(has_instance(dtype, head_dim) ? dtype : DType::f16, head_dim,
                                      q_len > 16 ? 1 : 4, 16, q_len);
-      c.seed = ++seed;
+      c.seed = seed;
       c.has_tree = true;
       c.has_sinks = seed % 3 == 0;
       c.window_tokens = seed % 4 == 0 ? 5 : seed % 4 == 1 ? 90 : 0;
@@ -204,8 +213,11 @@ TEST_F(CudaColumns, SkippedRowsAreNotWritten) {
 // Rows of other classes are in the batch, in any order. The rows of the class have the bits that
 // they have without the others, and nothing else is written.
 TEST_F(CudaColumns, RowsOfOtherClassesAreSkipped) {
-  for (const std::int32_t head_dim : {80, 128}) {
-    AttentionCase c = columns_case(DType::bf16, head_dim, 4, 16, 16);
+  for (const auto& [dtype, head_dim] : {std::pair{DType::bf16, 80},
+                                        {DType::bf16, 128},
+                                        {DType::fp8_e4m3, 128},
+                                        {DType::fp8_e4m3, 192}}) {
+    AttentionCase c = columns_case(dtype, head_dim, 4, 16, 16);
     c.seq_lens = {300, 17, 5000, 64, 0, 16, 900, 129, 40, 33, 2100, 70, 16};
     c.q_counts = {5, 1, 8, 16, 0, 3, 9, 4, 2, 8, 1, 3, 16};
     const AttentionProblem problem(c);
@@ -288,8 +300,9 @@ TEST_F(CudaColumns, FixedPartsGiveARowTheSameBitsInEveryBatch) {
   ColumnsOptions options;
   options.fixed_parts = true;
   for (const std::int32_t window : {0, 3000}) {
-    for (const std::int32_t q_len : {8, 20}) {
-      AttentionCase c = columns_case(DType::bf16, 128, 4, 16, q_len);
+    for (const std::int32_t q_len : {8, 20, 9, 21}) {
+      const DType dtype = q_len % 4 == 0 ? DType::bf16 : DType::fp8_e4m3;
+      AttentionCase c = columns_case(dtype, 128, 4, 16, q_len);
       c.window_tokens = window;
       c.num_kv_heads = 1;
       c.seq_lens = {5000};
@@ -310,9 +323,10 @@ AttentionCase random_case(std::uint64_t seed) {
   Dice dice(seed);
   const std::int32_t group = dice.one_of({1, 2, 3, 4, 5, 6, 7, 8, 12, 16});
   const std::int32_t q_len = dice.between(1, std::min(dice.once_in(4) ? 40 : 16, 160 / group));
-  AttentionCase c =
-      columns_case(dice.one_of({DType::bf16, DType::f16}), dice.one_of({64, 80, 96, 128, 192, 256}),
-                   group, 16 * dice.one_of({1, 2, 3, 4, 5, 8}), q_len);
+  const DType dtype = dice.one_of({DType::bf16, DType::f16, DType::fp8_e4m3});
+  const std::int32_t head_dim = dice.one_of({64, 80, 96, 128, 192, 256});
+  AttentionCase c = columns_case(has_instance(dtype, head_dim) ? dtype : DType::bf16, head_dim,
+                                 group, 16 * dice.one_of({1, 2, 3, 4, 5, 8}), q_len);
   c.seed = seed;
   c.num_kv_heads = dice.between(1, 8);
   c.window_tokens = dice.once_in(3) ? dice.between(1, 500) : 0;

@@ -190,12 +190,13 @@ TEST_F(CudaSharedPrefixes, OwnPartsOfOnlyTheQueryTokens) {
 
 TEST_F(CudaSharedPrefixes, EveryTypeDimAndGroup) {
   std::uint64_t seed = 100;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::fp8_e4m3}) {
     for (const std::int32_t head_dim : {64, 80, 96, 128, 192, 256}) {
+      if (!has_instance(dtype, head_dim)) continue;
       for (const std::int32_t group : {1, 4, 6, 8, 16, 48}) {
         AttentionCase c = shared_case(++seed, {700, 560, 900, 400, 610, 1000, 333, 800},
                                       {1, 2, 1, 2, 1, 2, 1, 2});
-        c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype = dtype;
+        set_types(c, dtype, seed);
         c.head_dim_k = c.head_dim_v = head_dim;
         c.group = group;
         c.num_kv_heads = group > 8 ? 1 : 2;
@@ -267,6 +268,27 @@ TEST_F(CudaSharedPrefixes, SharedWhereItSavesTime) {
   }
 }
 
+// Where own tokens of a member take longer, a prefix must be a larger part of them.
+TEST_F(CudaSharedPrefixes, OwnTokensMayCostMore) {
+  for (const DType dtype : {DType::bf16, DType::fp8_e4m3}) {
+    for (const std::int32_t blocks : {128, 180}) {
+      for (const std::int32_t own_sixteenths : {0, 7}) {
+        AttentionCase c = shared_case(19, Lengths(8, 3000), Lengths(8, 1));
+        set_types(c, dtype, 19);
+        c.num_kv_heads = c.group = 1;
+        c.head_dim_k = c.head_dim_v = 64;
+        share(c, {0, 1, 2, 3, 4, 5, 6, 7}, blocks);
+        const AttentionProblem problem(c);
+        ColumnsOptions options = options_of(problem);
+        options.shares_short = false;
+        options.own_sixteenths = own_sixteenths;
+        const bool is_shared = blocks == 180 || own_sixteenths == 0;
+        EXPECT_EQ(expect_matches(problem, options), Lengths(8, is_shared ? blocks * 16 : 0));
+      }
+    }
+  }
+}
+
 TEST_F(CudaSharedPrefixes, AWindowSharesNothing) {
   AttentionCase c = shared_case(15, Lengths(6, 900), Lengths(6, 4));
   c.window_tokens = 300;
@@ -320,8 +342,9 @@ AttentionCase random_case(std::uint64_t seed) {
   Dice dice(seed);
   const std::int32_t rows = dice.between(2, dice.once_in(6) ? 60 : 16);
   AttentionCase c = shared_case(seed, {}, {});
-  c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype = dice.one_of({DType::bf16, DType::f16});
   c.head_dim_k = c.head_dim_v = dice.one_of({64, 80, 96, 128, 192, 256});
+  const DType dtype = dice.one_of({DType::bf16, DType::f16, DType::fp8_e4m3});
+  set_types(c, has_instance(dtype, c.head_dim_k) ? dtype : DType::f16, seed);
   c.group = dice.one_of({1, 2, 3, 4, 6, 8, 16});
   c.num_kv_heads = dice.between(1, 3);
   c.block_size = 16 * dice.one_of({1, 2, 3, 8});

@@ -112,15 +112,18 @@ struct AttentionStep {
 KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept;
 
 /// Returns the classes of a shape's rows: a pure function. On a GPU of compute capability 9.0, for
-/// bf16 or f16 K and V in chunked order with one head_dim 64, 80, 96, 128, 192 or 256, decode
-/// attention serves rows of up to 8 query columns (query tokens times query heads a KV head), and
-/// the kernel for many query columns serves rows of up to 128, of at most 64 query tokens. It also
-/// serves rows of up to 64 query tokens over latents: one KV head of 576 elements whose leading 512
-/// are V, bf16 or fp8 e4m3 in chunked order or latent_fp8 in rows order, bf16 queries, and at most
-/// 128 query heads. With max_run_tokens it serves rows of up to 131,072 over latents, and over K of
-/// 192 elements with V of 128 for up to 16 query heads a KV head. Elsewhere, decode attention
-/// serves rows of up to max_decode_tokens query tokens if `takes_decode` is true. A layer of
-/// latents with a window takes none of these: the plain kernel serves all its rows.
+/// bf16, f16 or fp8 e4m3 K and V in chunked order with one head_dim 64, 80 (not fp8), 96, 128, 192
+/// or 256, decode attention serves rows of up to 8 query columns (query tokens times query heads a
+/// KV head), and the kernel for many query columns serves rows of up to 128, of at most 64 query
+/// tokens. Over fp8 with head_dim 64, 96 or 128 decode attention serves rows of up to 16 where
+/// max_rows times the KV heads is more than half of num_sms, without batch_invariant_tokens. The
+/// kernel for many query columns also serves rows of up to 64 query tokens over latents: one KV
+/// head of 576 elements whose leading 512 are V, bf16 or fp8 e4m3 in chunked order or latent_fp8 in
+/// rows order, bf16 queries, and at most 128 query heads. With max_run_tokens it serves rows of up
+/// to 131,072 over latents, and over K of 192 elements with V of 128 for up to 16 query heads a KV
+/// head. Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens if
+/// `takes_decode` is true. A layer of latents with a window takes none of these: the plain kernel
+/// serves all its rows.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
 /// Counts a row of `query_tokens` query tokens.

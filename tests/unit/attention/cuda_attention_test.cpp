@@ -131,6 +131,31 @@ TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {
   EXPECT_EQ(cuda::workspace_bytes(s.step.shape).value(), 0) << "prefill needs none";
 }
 
+// Decode attention over fp8 serves rows of more query tokens than max_decode_tokens on Hopper.
+TEST(CudaAttention, AWorkspaceServesEveryStepOverFp8) {
+  Small s;
+  for (PlaneView* plane : {&s.args.kv.key, &s.args.kv.value}) {
+    plane->dtype = DType::fp8_e4m3;
+    plane->block_stride /= 2;
+    plane->head_stride /= 2;
+    plane->token_stride /= 2;
+  }
+  s.step.shape.kv = s.args.kv;
+  s.step.shape.max_rows = 300;
+  s.step.shape.max_decode_tokens = 1;
+  s.step.workspace_bytes = cuda::workspace_bytes(s.step.shape).value();
+  s.step.shape.compute_capability = 90;
+  for (std::int32_t rows = 2; rows <= 300; rows += 13) {
+    s.step.shape.max_rows = rows;
+    const cuda::RowClasses classes = cuda::row_classes(s.step.shape);
+    EXPECT_EQ(classes, (cuda::RowClasses{rows > 33 ? 4 : 2, 32}));
+    for (std::int32_t tokens = 1; tokens <= classes.decode_tokens; ++tokens) {
+      s.step.rows = {.decode = 1, .decode_tokens = tokens, .columns = 1, .column_tokens = 32};
+      ASSERT_OK(cuda::validate(s.step, s.args)) << rows << " rows, " << tokens << " tokens";
+    }
+  }
+}
+
 TEST(CudaAttention, ARowsQueryTokensDecideItsKernel) {
   Small s;
   cuda::AttentionShape shape = s.step.shape;
@@ -156,7 +181,20 @@ TEST(CudaAttention, ARowsQueryTokensDecideItsKernel) {
   EXPECT_EQ(on_hopper(4), (cuda::RowClasses{2, 16})) << "one launch shape";
   shape.batch_invariant_tokens = 0;
   shape.kv.key.dtype = shape.kv.value.dtype = DType::fp8_e4m3;
-  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{5, 0}));
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{2, 32})) << "few rows";
+  shape.max_rows = 300;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{4, 32})) << "two operands for each tile";
+  EXPECT_EQ(on_hopper(16), (cuda::RowClasses{1, 8}));
+  shape.batch_invariant_tokens = 100000;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{2, 16}));
+  shape.batch_invariant_tokens = 0;
+  shape.draft_trees = true;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 32}));
+  shape.draft_trees = false;
+  shape.kv.key.head_dim = shape.kv.value.head_dim = 256;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{2, 32}));
+  shape.kv.key.head_dim = shape.kv.value.head_dim = 80;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 0})) << "tokens of 80 bytes have no chunks";
   shape.kv.key.dtype = shape.kv.value.dtype = DType::f16;
   shape.kv.key.head_dim = shape.kv.value.head_dim = 80;
   EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 32})) << "decode attention does not take 80";

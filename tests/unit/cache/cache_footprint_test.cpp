@@ -48,6 +48,10 @@ struct Known {
 /// prompts: 256 of counters and a plan of 32 + 256 * 32 in lines of 256 (8,448).
 /// tables: 256 rows of 512 entries (524,288), then 1,024 + 65,536 + 2,048 and 2,048 + 1,024 + 1,024
 ///   + 2,304 + 256.
+/// Phi-3-mini-4k in fp8, with two operands of 8 columns for rows of up to 16 tokens:
+/// decode: 64 rows + 132 * 2 * 8 / 32 + 1 = 131 parts, and 32 slots more: 4,224 slots of 8 and
+///   67,584 columns of 16 and of 96 * 4, to 27,072,000.
+/// columns: 1,056 * 64 + 2 * 64 * 4 * 32 partial results; 33,382,912 in all.
 /// Qwen2.5-0.5B: tables share a pool of 2 * (2 * 4 * 65,536 + 32 * 1,024) entries (4,456,448).
 /// staging: 2 slots of 64 + 256 * 24 + 40,000 * 4, in lines of 128, after 256; and a stream's 256
 ///   KiB.
@@ -64,7 +68,7 @@ std::vector<Known> known_footprints() {
       {"Phi-3-mini-4k in fp8, 8 tokens a row",
        options_of("Phi-3-mini-4k-instruct"),
        132,
-       {4'096, 12'884'901'888, 13'455'104, 150'272, 396'800, 3, 2}},
+       {4'096, 12'884'901'888, 60'462'848, 150'272, 396'800, 3, 2}},
       {"f32 in rows, which decode attention does not read",
        options_of("Qwen2.5-0.5B"),
        132,
