@@ -103,13 +103,17 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
 // The partial results of decode attention are computed; the rest is what the workspace has besides.
 Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
                           std::int64_t workspace_bytes) {
-  const kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
-                                     .q_len = cache.max_decode_tokens,
-                                     .num_q_heads = cache.num_q_heads,
-                                     .num_kv_heads = cache.layout.num_kv_heads,
-                                     .head_dim = cache.layout.head_dim_k,
-                                     .num_sms = target.num_sms,
-                                     .kv_dtype = cache.layout.dtype};
+  kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
+                               .q_len = cache.max_decode_tokens,
+                               .num_q_heads = cache.num_q_heads,
+                               .num_kv_heads = cache.layout.num_kv_heads,
+                               .head_dim = cache.layout.head_dim_k,
+                               .num_sms = target.num_sms,
+                               .kv_dtype = cache.layout.dtype};
+  // Decode attention over fp8 has room for twice as many columns.
+  kernels::DecodeLimits both = limits;
+  both.q_len = std::max(both.q_len, 2 * kernels::kColumns * both.num_kv_heads / both.num_q_heads);
+  if (kernels::may_have_two_operands(both)) limits.q_len = both.q_len;
   const std::int32_t dims[] = {64, 96, 128, 256};
   const bool has_decode =
       std::ranges::find(dims, limits.head_dim) != std::end(dims) &&
