@@ -170,9 +170,11 @@ KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noex
 /// with the same blocks: attention then reads these once for all such rows, in every layer, where
 /// this saves more than it costs. That needs shape.max_shared_rows, the kernel for many query
 /// columns, and a step without a window and without batch invariance; otherwise every row reads for
-/// itself. The search takes some microseconds, so set it when the host knows of such rows. A step
-/// of more than 32 prompts is slower when the workspace has no room for their plan. Returns
-/// invalid_argument, limit_exceeded (workspace) or device_error.
+/// itself. The search takes some microseconds, so set it when the host knows of such rows. Over fp8
+/// each layer then takes some microseconds more where nothing is shared, so set it there when at
+/// least half of the rows have much in common. A step of more than 32 prompts is slower when the
+/// workspace has no room for their plan. Returns invalid_argument, limit_exceeded (workspace) or
+/// device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;
 
