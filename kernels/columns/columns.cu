@@ -92,10 +92,10 @@ Status check(const ColumnsParams& p) noexcept {
   const ColumnsLimits& limits = p.limits;
   if (Status s = check_columns_limits(limits); !s) return s;
   if (Status s = check_enum(Resource::dtype, p.dtype, DType::latent_fp8); !s) return s;
-  const bool is_fp8 = limits.kv_dtype == DType::fp8_e4m3 && limits.head_dim != kLatentDim;
-  const DType dtype = limits.head_dim == kLatentDim ? DType::bf16 : limits.kv_dtype;
-  const bool has_dtype =
-      is_fp8 ? p.dtype == DType::bf16 || p.dtype == DType::f16 : p.dtype == dtype;
+  const bool has_dtype = limits.head_dim == kLatentDim ? p.dtype == DType::bf16
+                         : limits.kv_dtype == DType::fp8_e4m3
+                             ? p.dtype == DType::bf16 || p.dtype == DType::f16
+                             : p.dtype == limits.kv_dtype;
   if (!has_dtype) return unsupported_by(SupportedList::columns_dtypes, p.dtype);
   if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, 0x7fffffff); !s) return s;
   if (Status s = check_numbers(p); !s) return s;

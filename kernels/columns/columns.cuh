@@ -3,9 +3,9 @@
 /// @file
 /// The columns kernel. A thread block has a producer warp, which copies K and V, and one or two
 /// warpgroups of consumers. For K and V of fp8, a warpgroup of converters takes the place of the
-/// producer. The tokens of a slab are the columns of the products of S, and 64 query
-/// columns of a KV head are their rows. The pool's chunked order is the order of the operands. The
-/// schedule gives each thread block its segments, so there is no counter and no order to compute.
+/// producer. The tokens of a slab are the columns of the products of S, and 64 query columns of a
+/// KV head are their rows. The pool's chunked order is the order of the operands. The schedule
+/// gives each thread block its segments, so there is no counter and no order to compute.
 
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_consumer.cuh"

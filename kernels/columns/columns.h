@@ -3,12 +3,12 @@
 /// @file
 /// Attention with many query columns on Hopper: up to 128 query columns a row and KV head over
 /// paged K and V in `chunked` tile order, bound by memory. K and V of fp8_e4m3 are converted to f16
-/// in shared memory. A query column is one query token with
-/// one query head. It serves the verification of speculated tokens and large groups. There are two
-/// launches, as for decode: `launch_columns_schedule` runs once a step and reads the lengths on the
-/// device; `launch_columns` runs for each layer with that schedule. Neither allocates,
-/// synchronises, or reads lengths on the host, so a captured graph stays right while sequences
-/// grow, join and leave. The kernel needs compute capability 9.0.
+/// in shared memory. A query column is one query token with one query head. It serves the
+/// verification of speculated tokens and large groups. There are two launches, as for decode:
+/// `launch_columns_schedule` runs once a step and reads the lengths on the device; `launch_columns`
+/// runs for each layer with that schedule. Neither allocates, synchronises, or reads lengths on the
+/// host, so a captured graph stays right while sequences grow, join and leave. The kernel needs
+/// compute capability 9.0.
 ///
 /// The schedule cuts the K and V of all rows evenly over the thread blocks that fill the device.
 /// The thread block whose part of an item arrives last combines its parts, always in their order.

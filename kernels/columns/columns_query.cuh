@@ -71,7 +71,7 @@ __device__ __forceinline__ void write_column(const Launch& launch, const Place& 
   const int kv_head = C::kIsFp8 ? place.head / launch.constants.group : 0;
   const float factor =
       sum > 0.0F ? inverse_fast(sum) * stored_scale<C>(launch, p.scales.value, kv_head) : 0.0F;
-  // Of pairs of 16 bits.
+  // An element of either type has 16 bits.
   auto* const to = reinterpret_cast<__half*>(static_cast<char*>(p.out) +
                                              bytes_to<C::kDim>(place, p.out_token_stride));
   constexpr int kPieces = C::kDim / 32;

@@ -28,8 +28,8 @@ std::string_view text_of(SupportedList list) noexcept {
     case SupportedList::decode_kv_dtypes: return "f16 and bf16 as q, fp8_e4m3 with either";
     case SupportedList::decode_head_dims: return "64, 96, 128, 256";
     case SupportedList::decode_block_sizes: return "multiples of 16";
-    case SupportedList::columns_dtypes: return "f16 and bf16, K and V as q";
-    case SupportedList::columns_head_dims: return "64, 80, 96, 128, 192, 256, 576";
+    case SupportedList::columns_dtypes: return "f16 and bf16 as q, fp8_e4m3 with either";
+    case SupportedList::columns_head_dims: return "64, 80 (not fp8_e4m3), 96, 128, 192, 256, 576";
     case SupportedList::latent_dtypes: return "bf16, fp8_e4m3, latent_fp8";
     case SupportedList::columns_devices: return "compute capability 9.0, as 90";
   }

@@ -28,7 +28,7 @@ enum class SupportedList : std::int32_t {
   decode_kv_dtypes,    ///< of K and V
   decode_head_dims,    ///< of K and V
   decode_block_sizes,  ///< tokens
-  columns_dtypes,      ///< of q, K, V and out: one type
+  columns_dtypes,      ///< of K and V; q and out are f16 or bf16
   columns_head_dims,   ///< of K and V
   latent_dtypes,       ///< of q, the latents and out
   columns_devices,     ///< compute capability times ten

@@ -191,6 +191,12 @@ TEST(CudaColumnsArguments, OfPointersAndNumbersNameWhatIsWrong) {
   fails([](P p) { p.window_tokens = -1; }, kInvalid, Resource::window);
   fails([](P p) { p.block_size = 24; }, kUnsupported, Resource::block_size);
   fails([](P p) { p.dtype = DType::f16; }, kUnsupported, Resource::dtype);
+  for (const DType dtype : {DType::f32, DType::fp8_e4m3}) {
+    fails([=](P p) { p.limits.kv_dtype = DType::fp8_e4m3, p.dtype = dtype; }, kUnsupported,
+          Resource::dtype);
+  }
+  fails([](P p) { p.scales.key = reinterpret_cast<const float*>(memory + 2); }, kInvalid,
+        Resource::alignment);
   fails([](P p) { --p.workspace_bytes; }, StatusCode::limit_exceeded, Resource::workspace);
   fails(
       [](P p) {
