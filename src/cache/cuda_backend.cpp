@@ -4,6 +4,7 @@
 #include "cache/cuda_blocks.hpp"
 #include "cache/device_batch.hpp"
 #include "cache/gpu_launch.hpp"
+#include "cache/sharing_gain.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
 #include "step/device_tables.hpp"
@@ -19,28 +20,6 @@
 
 namespace kvarena {
 namespace {
-
-/// Fewer sequences, or fewer common tokens, do not gain when they are read together.
-constexpr std::int32_t kSharers = 8;
-constexpr std::int32_t kSharedTokens = 512;
-
-/// Returns whether the rows of a step gain when those with common blocks read these together. Over
-/// fp8 the other tokens of such rows take longer than by themselves: half of the rows must have
-/// half of the mean length in common.
-bool gain_from_sharing(std::span<const AppendedRow> rows, const KvLayerView& kv,
-                       BlockTables& tables) noexcept {
-  std::int64_t common = kSharedTokens / kv.block_size;
-  std::int64_t sharers = kSharers;
-  if (kv.key.dtype == DType::fp8_e4m3 && !rows.empty()) {
-    const auto count = static_cast<std::int64_t>(rows.size());
-    std::int64_t tokens = 0;
-    for (const AppendedRow& row : rows) tokens += row.length_tokens;
-    common = std::max(common, tokens / (2 * count * kv.block_size));
-    sharers = std::max(sharers, (count + 1) / 2);
-  }
-  const auto index = static_cast<std::int32_t>(std::max<std::int64_t>(1, common) - 1);
-  return tables.most_sharers(rows, index) >= sharers;
-}
 
 /// The device's part of a KvCache on a GPU.
 class CudaBackend final : public Backend {
@@ -243,7 +222,9 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
   const bool is_replayed = growth.recorded != nullptr;
   batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth);
   if (!is_replayed && shape_.max_shared_rows > 0 && classes_.column_tokens > 0) {
-    batch_.shares_prefixes = gain_from_sharing(growth.appended.rows, shape_.kv, tables);
+    const std::span<const AppendedRow> rows = growth.appended.rows;
+    const SharingThreshold gain = sharing_threshold(rows, shape_.kv);
+    batch_.shares_prefixes = tables.most_sharers(rows, gain.block) >= gain.sharers;
   }
   copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
