@@ -19,26 +19,20 @@ function(kvarena_options target)
     # GCC 12 says that "text" + std::string may overlap itself (GCC bug 105651).
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
     $<$<AND:$<BOOL:${KVARENA_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+  kvarena_compiles_together(${target})
   if(KVARENA_SANITIZE)
-    kvarena_allows_unity(${target})
     target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${KVARENA_SANITIZE})
   endif()
 endfunction()
 
-# kvarena_allows_unity(target): without the two warnings that mean nothing when several sources are compiled as
-# one (kvarena_compiles_alone).
-function(kvarena_allows_unity target)
-  target_compile_options(${target} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
-endfunction()
-
-# kvarena_compiles_together(target): with KVARENA_UNITY up to six sources of the target are compiled as one, to
-# read headers less often.
+# kvarena_compiles_together(target): with KVARENA_UNITY up to eight sources of the target are compiled as one,
+# to read headers less often, without the two warnings that mean nothing then (kvarena_compiles_alone).
 function(kvarena_compiles_together target)
   if(KVARENA_UNITY)
-    kvarena_allows_unity(${target})
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
@@ -54,8 +48,7 @@ function(kvarena_compiles_fast target)
 endfunction()
 
 # kvarena_compiles_alone(target source...): for a source with a local name that another source of its target
-# has too. The sanitizers' builds compile up to six sources of a target as one; the preset ci those of the tests and
-# of the command.
+# has too (kvarena_compiles_together).
 function(kvarena_compiles_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -104,7 +97,6 @@ function(kvarena_test name)
     kvarena_test_headers(kvarena_test_headers_fast FAST)
     target_precompile_headers(${name} REUSE_FROM kvarena_test_headers_fast)
   endif()
-  kvarena_compiles_together(${name})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
     ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)

@@ -14,24 +14,26 @@
 
 namespace kvarena::kernels {
 
-/// Lists of supported values. `native` in the Status of a launcher says which list applies.
+/// Lists of supported values. `native` in the Status of a launcher says which list applies. The
+/// numbers are others than those of attention's checks (attention/checks.hpp), which are in the
+/// same Status of a dispatcher.
 enum class SupportedList : std::int32_t {
-  none,
-  moved_dtypes,        ///< pairs of types of append, gather, scatter and conversion
-  tile_orders,         ///< tile orders, and the block sizes of chunked
-  chunked_dtypes,      ///< of a pool in chunked order
-  chunked_head_dims,   ///< of a pool in chunked order
-  prefill_dtypes,      ///< of q and out
-  prefill_kv_dtypes,   ///< of K and V
-  prefill_head_dims,   ///< of K and V
-  decode_dtypes,       ///< of q and out
-  decode_kv_dtypes,    ///< of K and V
-  decode_head_dims,    ///< of K and V
-  decode_block_sizes,  ///< tokens
-  columns_dtypes,      ///< of K and V; q and out are f16 or bf16
-  columns_head_dims,   ///< of K and V
-  latent_dtypes,       ///< of q, the latents and out
-  columns_devices,     ///< compute capability times ten
+  none = 0,
+  moved_dtypes = 1000,  ///< pairs of types of append, gather, scatter and conversion
+  tile_orders,          ///< tile orders, and the block sizes of chunked
+  chunked_dtypes,       ///< of a pool in chunked order
+  chunked_head_dims,    ///< of a pool in chunked order
+  prefill_dtypes,       ///< of q and out
+  prefill_kv_dtypes,    ///< of K and V
+  prefill_head_dims,    ///< of K and V
+  decode_dtypes,        ///< of q and out
+  decode_kv_dtypes,     ///< of K and V
+  decode_head_dims,     ///< of K and V
+  decode_block_sizes,   ///< tokens
+  columns_dtypes,       ///< of K and V; q and out are f16 or bf16
+  columns_head_dims,    ///< of K and V
+  latent_dtypes,        ///< of q, the latents and out
+  columns_devices,      ///< compute capability times ten
 };
 
 /// Returns unsupported with the value given and the list of supported values.
@@ -45,6 +47,12 @@ constexpr Status unsupported_by(SupportedList list, Resource argument,
 /// Returns unsupported for an element type.
 constexpr Status unsupported_by(SupportedList list, DType dtype) noexcept {
   return unsupported_by(list, Resource::dtype, static_cast<std::int64_t>(dtype));
+}
+
+/// Returns whether the Status of a launcher names a list of supported values.
+constexpr bool has_supported_list(const Status& status) noexcept {
+  return status.code == StatusCode::unsupported &&
+         status.native >= static_cast<std::int32_t>(SupportedList::moved_dtypes);
 }
 
 /// Returns one line for a person about the Status of a launcher: the value, and what is supported.

@@ -45,6 +45,12 @@ __device__ inline float paged_element(const AttentionParams& a, const PlaneView&
   return load_f32(plane.base + element_offset(plane, bytes, block, head, at, d), plane.dtype);
 }
 
+/// The scale of a head of K or V for all its tokens. A plane that has a scale for each token has no
+/// other.
+__device__ inline float common_scale(const float* scales, const PlaneView& plane, int index) {
+  return scales == nullptr || plane.scales_offset != 0 ? 1.0F : scales[index];
+}
+
 /// The scale of K or V of a token of a row that has its own; 1 without.
 __device__ inline float own_scale(const PlaneView& plane, std::int32_t block_size,
                                   std::int64_t block, int head, int at) {
@@ -70,8 +76,8 @@ __global__ void __launch_bounds__(kPlainThreads)
   const int dim_k = a.kv.key.head_dim;
   const int dim_v = a.kv.value.head_dim;
   const int scale = a.scales.per_head ? kv_head : 0;
-  const float key_scale = a.scales.key == nullptr ? 1.0F : a.scales.key[scale];
-  const float value_scale = a.scales.value == nullptr ? 1.0F : a.scales.value[scale];
+  const float key_scale = common_scale(a.scales.key, a.kv.key, scale);
+  const float value_scale = common_scale(a.scales.value, a.kv.value, scale);
   for (int d = threadIdx.x; d < dim_k; d += kPlainThreads) {
     query[d] = load_f32(static_cast<const std::byte*>(a.q) + token * a.q_token_stride +
                             (head * dim_k + d) * bytes_of(a.q_dtype),

@@ -128,6 +128,12 @@ std::string_view sentence_of(Check check) noexcept {
     case Check::sees_all:
       return "sees_all: not on a GPU, and without a window, a chunk and a tree_mask";
     case Check::plan_visible: return "chunk_tokens or sees_all, which must be the plan's";
+    case Check::q_offsets_alignment: return "q_offsets: its address must be a multiple of 8";
+    case Check::seq_lens_alignment: return "batch.seq_lens: its address must be a multiple of 4";
+    case Check::tables_alignment:
+      return "batch.tables: the address of entries must be a multiple of 4, of row_offsets of 8";
+    case Check::row_slots_alignment: return "row_slots: its address must be a multiple of 4";
+    case Check::table_stride: return "table_stride, entries from one table to the next";
   }
   return "";
 }
@@ -181,6 +187,7 @@ std::string describe_attention(const Status& status) noexcept try {
   const auto value = static_cast<std::int64_t>(status.subject);
   const auto smallest = static_cast<std::int64_t>(status.required);
   const auto largest = static_cast<std::int64_t>(status.available);
+  if (kernels::has_supported_list(status)) return kernels::describe_launch(status);
   if (status.is_ok() || sentence.empty()) return describe(status);
   if (status.code == StatusCode::unsupported && status.resource == Resource::dtype) {
     return fmt::format("unsupported {}: got {}; supported: f32, f16, bf16", sentence,

@@ -74,6 +74,11 @@ enum class Check : std::int32_t {
   chunk,
   sees_all,
   plan_visible,
+  q_offsets_alignment,
+  seq_lens_alignment,
+  tables_alignment,
+  row_slots_alignment,
+  table_stride,
 };
 
 /// Returns `status` with the number of the check.
@@ -107,6 +112,13 @@ Status cpu_dtype(Check check, DType dtype) noexcept;
 
 /// Returns ok when `value` (an address or a stride) is a multiple of `alignment`.
 Status aligned(Check check, std::int64_t value, std::int64_t alignment) noexcept;
+
+/// Returns ok when the address of an array is a multiple of its element's alignment.
+template <class T>
+Status aligned(Check check, const T* array) noexcept {
+  return aligned(check, static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(array)),
+                 alignof(T));
+}
 
 /// Returns ok when `pointer` is not null and is aligned for `dtype`.
 Status element_pointer(Check null, Check misaligned, const void* pointer, DType dtype) noexcept;

@@ -49,6 +49,15 @@ Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
                   args.tree_mask != nullptr ? std::min(most, kMaxTreeTokens) : most);
 }
 
+/// Checks the addresses of a batch's arrays. One that is null is a multiple of everything.
+Status check_arrays(const AttentionArgs& args) noexcept {
+  const BlockTableView& tables = args.batch.tables;
+  if (Status s = aligned(Check::q_offsets_alignment, args.q_offsets); !s) return s;
+  if (Status s = aligned(Check::seq_lens_alignment, args.batch.seq_lens); !s) return s;
+  if (Status s = aligned(Check::tables_alignment, tables.entries); !s) return s;
+  return aligned(Check::tables_alignment, tables.row_offsets);
+}
+
 /// Checks that at most one rule says which tokens a query token sees.
 Status check_visible(const AttentionArgs& args) noexcept {
   const bool has_other = args.window_tokens != 0 || args.tree_mask != nullptr;
@@ -98,6 +107,9 @@ Status check_shape(const AttentionArgs& args) noexcept {
 
 Status check_numbers(const AttentionArgs& args) noexcept {
   const std::int64_t heads = args.kv.key.num_heads;
+  if (Status s = in_range(Check::key_heads, Resource::num_kv_heads, heads, 1, kMaxHeads); !s) {
+    return s;
+  }
   if (args.num_q_heads < heads || args.num_q_heads > kMaxHeads || args.num_q_heads % heads != 0) {
     return with(Check::q_heads,
                 invalid_argument(Resource::num_q_heads, args.num_q_heads, heads, kMaxHeads));
@@ -125,6 +137,7 @@ Status check_numbers(const AttentionArgs& args) noexcept {
   if (batch.num_rows == 0) return {};
   if (Status s = not_null(Check::seq_lens_pointer, batch.seq_lens); !s) return s;
   if (Status s = not_null(Check::row_offsets_pointer, batch.tables.row_offsets); !s) return s;
+  if (Status s = check_arrays(args); !s) return s;
   if (batch.tables.pages == nullptr) return {};
   return in_range(Check::page_shift, Resource::block_index, batch.tables.page_shift, 0, 30);
 }

@@ -12,8 +12,9 @@
 /// blocks already. Query token `i` has position `p = seq_len - n + i` and sees positions `0 .. p`,
 /// or the last `window_tokens` of them. Query head `h` reads kv head `h / group_size`. The logit is
 /// `x = scale * dot(q, k)`; with a soft cap it is `soft_cap * tanh(x / soft_cap)`. A slot that a
-/// query token does not see is never multiplied into its output, whatever it holds. A row of length
-/// 0 gives zeros and a log-sum-exp of -infinity.
+/// query token does not see is never multiplied into its output, whatever it holds. An attention
+/// sink is one more logit, which has no V: the weights and the log-sum-exp count it. A row of
+/// length 0 gives zeros and a log-sum-exp of -infinity, also with a sink.
 
 #include "kvarena/attention/cpu_workers.hpp"
 #include "kvarena/base/export.hpp"
@@ -30,7 +31,7 @@ namespace kvarena {
 
 /// Arguments of attention of a step's new tokens over one layer.
 struct AttentionArgs {
-  KvLayerView kv;                           ///< K and V; f32, f16 or bf16, rows order
+  KvLayerView kv;                           ///< K and V; on a CPU f32, f16 or bf16, rows order
   BatchView batch;                          ///< block tables and lengths
   const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row; null:
                                             ///< one token a row
@@ -43,8 +44,10 @@ struct AttentionArgs {
   float scale = 0.0F;            ///< of the logits, finite and positive
   std::int32_t window_tokens = 0;  ///< sliding window, 0: none
   float soft_cap = 0.0F;           ///< of the logits, 0: none
-  QuantScales scales = {};         ///< of fp8 K and V; CUDA only
-  const float* sinks = nullptr;    ///< [num_q_heads] logits of the attention sinks; or null
+  QuantScales scales = {};         ///< of fp8 K and V, without planes that have a scale for each
+                                   ///< token; CUDA only
+  const float* sinks = nullptr;    ///< [num_q_heads] logits of the attention sinks, not scaled; or
+                                   ///< null
   const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft trees of at most 64 query tokens a
                                              ///< row: bit j of query token i says whether it sees
                                              ///< query token j of its row. It sees itself and all

@@ -50,8 +50,9 @@ namespace kvarena::cuda {
 struct AttentionShape {
   KvLayerView kv;                       ///< any layer's: only types, heads, dims and sizes matter
   std::int32_t num_q_heads = 0;         ///< a multiple of the KV heads
-  std::int32_t max_rows = 0;            ///< rows of a step, 1 .. 2^20; with draft_trees or
-                                        ///< batch_invariant_tokens 1 .. 16384
+  std::int32_t max_rows = 0;            ///< rows of a step that are no prompts, 1 .. 2^20; with
+                                        ///< draft_trees or batch_invariant_tokens 1 .. 16384. A
+                                        ///< step may have further rows that are prompts
   std::int32_t max_decode_tokens = 1;   ///< most query tokens of a decode row where no kernel for
                                         ///< many query columns runs, 1 .. 16
   std::int32_t num_sms = 0;             ///< multiprocessors that a launch gets, as in
@@ -61,8 +62,11 @@ struct AttentionShape {
   std::int64_t batch_invariant_tokens = 0;  ///< not 0: the bits of a row do not depend on the other
                                             ///< rows, in steps whose rows have at most so many
                                             ///< tokens together; at most 2^28. 0: they may
-  bool draft_trees = false;         ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
-                                    ///< compute capability 9.0
+  bool draft_trees = false;         ///< whether AttentionArgs::tree_mask may be set. The kernel for
+                                    ///< many query columns then serves every row, so it must serve
+                                    ///< the layer, and no row may be a prompt; no soft cap may be
+                                    ///< set. On other GPUs than those of compute capability 9.0 a
+                                    ///< tree_mask is refused
   std::int64_t max_run_tokens = 0;  ///< not 0: rows of latents, or of V with fewer dims than K, may
                                     ///< have more than 64 query tokens, in steps of at most so many
                                     ///< query tokens; at most 2^20. With batch_invariant_tokens
@@ -93,14 +97,17 @@ struct RowCounts {
 /// The host's figures of a step, and the place of its schedule.
 struct AttentionStep {
   AttentionShape shape;           ///< the shape for which launch_reset prepared the workspace
-  std::int64_t total_q = 0;       ///< query tokens of all rows, or an upper bound
+  std::int64_t total_q = 0;       ///< query tokens of all rows, q_offsets[num_rows] - q_offsets[0],
+                                  ///< or an upper bound
   RowCounts rows;                 ///< what count_rows returns for the rows' query tokens
   bool shares_prefixes = false;   ///< rows that begin with the same blocks read these together, see
                                   ///< launch_schedule
-  std::int64_t table_stride = 0;  ///< entries; each table begins at a multiple of it and may have
-                                  ///< any length
-  const std::int32_t* row_slots = nullptr;  ///< [num_rows] device: the multiple; -1: skip the row.
-                                            ///< row_offsets is slot * table_stride, or 0
+  std::int64_t table_stride = 0;  ///< entries, at most 2^40; each table begins at a multiple of it
+                                  ///< and may have any length
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] device: the multiple, so row_offsets is
+                                            ///< slot * table_stride. -1: skip the row; its table is
+                                            ///< not read, nothing of it is written, and its
+                                            ///< row_offsets is 0. Null: row r has slot r
   void* workspace = nullptr;                ///< device, 256-byte aligned; one for each window
   std::int64_t workspace_bytes = 0;         ///< at least workspace_bytes(shape)
   bool overlap = false;                     ///< begin while the kernel in front ends, see above
@@ -111,19 +118,27 @@ struct AttentionStep {
 /// everything else, and reads any shape.
 KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept;
 
-/// Returns the classes of a shape's rows: a pure function. On a GPU of compute capability 9.0, for
-/// bf16, f16 or fp8 e4m3 K and V in chunked order with one head_dim 64, 80 (not fp8), 96, 128, 192
-/// or 256, decode attention serves rows of up to 8 query columns (query tokens times query heads a
-/// KV head), and the kernel for many query columns serves rows of up to 128, of at most 64 query
-/// tokens. Over fp8 with head_dim 64, 96 or 128 decode attention serves rows of up to 16 where
-/// max_rows times the KV heads is more than half of num_sms, without batch_invariant_tokens. The
-/// kernel for many query columns also serves rows of up to 64 query tokens over latents: one KV
-/// head of 576 elements whose leading 512 are V, bf16 or fp8 e4m3 in chunked order or latent_fp8 in
-/// rows order, bf16 queries, and at most 128 query heads. With max_run_tokens it serves rows of up
-/// to 131,072 over latents, and over K of 192 elements with V of 128 for up to 16 query heads a KV
-/// head. Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens if
-/// `takes_decode` is true. A layer of latents with a window takes none of these: the plain kernel
-/// serves all its rows.
+/// Returns the classes of a shape's rows: a pure function; {} for a shape without heads. A row has
+/// query tokens times query heads a KV head query columns. On a GPU of compute capability 9.0:
+/// - Chunked bf16, f16 or fp8 e4m3 K and V with one head_dim 64, 80 (not fp8), 96, 128, 192 or 256:
+///   decode attention serves rows of up to 8 columns. The kernel for many query columns serves rows
+///   of up to 128 columns (64 with batch_invariant_tokens) and at most 64 query tokens. Over fp8
+///   with head_dim 64, 96 or 128, decode attention serves rows of up to 16 columns where max_rows
+///   times the KV heads is more than half of num_sms, without batch_invariant_tokens.
+/// - Chunked K of 192 elements with V of 128: the kernel for many query columns serves rows of
+///   up to 128 columns. With max_run_tokens and at most 16 query heads a KV head it serves rows of
+///   up to 131,072 query tokens.
+/// - Latents (one KV head of 576 elements whose leading 512 are V, bf16 or fp8 e4m3 in
+///   chunked order or latent_fp8 in rows order, bf16 queries, at most 128 query heads): the same
+///   kernel serves rows of up to 64 query tokens, with max_run_tokens of up to 131,072. Elements of
+///   latent_fp8 times scales that are no powers of two may be rounded to bf16. In a layer with a
+///   window or a soft cap the plain kernel serves all rows.
+/// - With draft_trees decode_tokens is 0.
+///
+/// Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens if
+/// `takes_decode` is true. Prefill serves all rows over K or V with a scale for each token
+/// (PlaneView::scales_offset), and all rows of a layer where q or out is not aligned to 16 bytes or
+/// has a type that the other kernels do not take.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
 /// Counts a row of `query_tokens` query tokens.

@@ -21,6 +21,7 @@ using attention::with;
 constexpr std::int64_t kWorkspaceAlignment = 256;
 constexpr std::int32_t kMaxTreeTokens = 64;        // bits of a mask
 constexpr std::int64_t kMaxStepRows = 0x7fffffff;  // prompts included
+constexpr std::int64_t kMaxTableStride = std::int64_t{1} << 40;
 
 cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
 
@@ -40,6 +41,12 @@ Status check_workspace(const StepPlan& plan) noexcept {
 /// Checks what the schedule and every layer of a step share.
 Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
   if (Status s = check_shape(step.shape); !s) return s;
+  if (Status s =
+          in_range(Check::table_stride, Resource::span_size, step.table_stride, 0, kMaxTableStride);
+      !s) {
+    return s;
+  }
+  if (Status s = attention::aligned(Check::row_slots_alignment, step.row_slots); !s) return s;
   const std::int64_t most = std::min<std::int64_t>(num_rows, step.shape.max_rows);
   if (Status s = in_range(Check::limit_rows, Resource::num_sequences, step.rows.decode, 0, most);
       !s) {

@@ -218,6 +218,7 @@ bool takes_columns(const AttentionShape& shape) noexcept {
 }
 
 RowClasses row_classes(const AttentionShape& shape) noexcept {
+  if (shape.kv.key.num_heads < 1 || shape.num_q_heads < shape.kv.key.num_heads) return {};
   const bool has_columns = shape.compute_capability / 10 == 9 && takes_columns(shape);
   const bool has_decode = takes_decode(shape.kv, shape.num_q_heads);
   if (!has_columns) return {.decode_tokens = has_decode ? shape.max_decode_tokens : 0};

@@ -13,10 +13,12 @@ namespace {
 constexpr std::int64_t kVectorBytes = 16;
 constexpr std::int64_t kAlignment = 256;
 
-/// Returns whether the kernels of rows with few query tokens can read and write this layer.
+/// Returns whether the kernels of rows with few query tokens can read and write this layer. The one
+/// for latents has no soft cap.
 bool is_fast(const AttentionArgs& args) noexcept {
   const DType kv = args.kv.key.dtype;
   const bool is_latent = args.kv.key.head_dim == kernels::kLatentDim;
+  if (is_latent && args.soft_cap > 0.0F) return false;
   const bool has_types = is_16_bit(args.q_dtype) && args.out_dtype == args.q_dtype &&
                          (kv == args.q_dtype || bytes_of(kv) == 1) &&
                          (!is_latent || args.q_dtype == DType::bf16);

@@ -230,7 +230,7 @@ void check_whole(ConfigValues& text, const ModelSpec& model) {
 }
 
 /// Printable, and short enough for a message.
-bool is_plain(std::string_view name) {
+bool is_printable(std::string_view name) {
   return name.size() <= 100 &&
          std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
 }
@@ -279,11 +279,11 @@ Status model_from_config(const nlohmann::json& config, const std::string& file, 
   model.architecture = text.word("model_type");
   ConfigValues& namer = model.architecture.empty() ? outer : text;
   if (model.architecture.empty()) model.architecture = outer.word("model_type");
-  if (!is_plain(model.architecture)) namer.refuse("model_type", "", "the name of a family");
+  if (!is_printable(model.architecture)) namer.refuse("model_type", "", "the name of a family");
   decoder.family = &find_family(model.architecture);
   decoder.has_encoder = text.flag("is_encoder_decoder", decoder.family->has_encoder);
   model.name = outer.word("_name_or_path");
-  if (model.name.empty() || !is_plain(model.name)) model.name = model.architecture;
+  if (model.name.empty() || !is_printable(model.name)) model.name = model.architecture;
   add_shape(decoder, model);
   if (text.ok()) add_config_groups(decoder, model);
   if (text.ok()) add_config_formats(text, outer, model);

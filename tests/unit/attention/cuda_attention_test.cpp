@@ -4,6 +4,9 @@
 
 #include "kvarena/attention/cuda_attention.hpp"
 
+#include "attention/cuda/cuda_step.hpp"
+#include "kvarena/base/latent_fp8.hpp"
+
 #include "support/status_matchers.hpp"
 
 #include <gtest/gtest.h>
@@ -312,6 +315,20 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Resource::alignment, [](Small& s) { s.step.workspace = address<void>(65664); }},
       {kInvalid, Resource::alignment, [](Small& s) { s.args.q_token_stride_bytes = 1025; }},
       {kInvalid, Resource::span_size, [](Small& s) { s.args.out_token_stride_bytes = 512; }},
+      {kInvalid, Resource::alignment,
+       [](Small& s) { s.args.q_offsets = address<std::int64_t>(4100); }},
+      {kInvalid, Resource::alignment,
+       [](Small& s) { s.args.batch.seq_lens = address<std::int32_t>(4097); }},
+      {kInvalid, Resource::alignment,
+       [](Small& s) { s.args.batch.tables.entries = address<BlockId>(4098); }},
+      {kInvalid, Resource::alignment,
+       [](Small& s) { s.args.batch.tables.row_offsets = address<std::int64_t>(4100); }},
+      {kInvalid, Resource::alignment,
+       [](Small& s) { s.step.row_slots = address<std::int32_t>(4097); }},
+      {kInvalid, Resource::span_size, [](Small& s) { s.step.table_stride = -1; }},
+      {kInvalid, Resource::num_kv_heads,
+       [](Small& s) { s.step.shape.kv.key.num_heads = s.step.shape.kv.value.num_heads = 0; }},
+      {kInvalid, Resource::num_kv_heads, [](Small& s) { s.step.shape.kv.key.num_heads = -2; }},
       {kInvalid, Resource::num_q_heads, [](Small& s) { s.args.num_q_heads = 7; }},
       {kInvalid, Resource::num_q_heads, [](Small& s) { s.step.shape.num_q_heads = 0; }},
       {kInvalid, Resource::scale, [](Small& s) { s.args.scale = 0.0F; }},
@@ -346,6 +363,71 @@ TEST(CudaAttention, EveryBadArgumentIsRefusedByNameAndNothingIsQueued) {
     EXPECT_TRUE(
         test::fails_with(cuda::launch_attention(s.step, s.args, nullptr), bad.code, bad.blame))
         << i;
+  }
+}
+
+// The numbers of the kernels' lists are not those of the checks of arguments.
+TEST(CudaAttention, UnsupportedOnesComeWithTheirList) {
+  Small s;
+  s.args.kv.block_size = 24;
+  EXPECT_EQ(
+      describe_attention(cuda::validate(s.step, s.args)),
+      "unsupported tile_order: got chunked with block_size 24; supported: rows; chunked where "
+      "block_size is a multiple of 16");
+  s = Small();
+  s.args.kv.key.head_dim = 40;
+  EXPECT_EQ(
+      describe_attention(cuda::validate(s.step, s.args)),
+      "unsupported head_dim: got 40; supported: multiples of 32 bytes a token in chunked order");
+  s = Small();
+  s.args.q_offsets = address<std::int64_t>(4100);
+  EXPECT_EQ(describe_attention(cuda::validate(s.step, s.args)),
+            "misaligned q_offsets: its address must be a multiple of 8; got 4 bytes past one");
+}
+
+TEST(CudaAttention, AShapeWithoutHeadsHasNoClasses) {
+  for (const std::int32_t heads : {0, -1}) {
+    cuda::AttentionShape shape = Small().step.shape;
+    shape.compute_capability = 90;
+    shape.num_q_heads = heads;
+    EXPECT_EQ(cuda::row_classes(shape), cuda::RowClasses{}) << heads;
+    EXPECT_TRUE(test::fails_with(cuda::workspace_bytes(shape), kInvalid, Resource::num_q_heads));
+    shape = Small().step.shape;
+    shape.compute_capability = 90;
+    shape.kv.key.num_heads = shape.kv.value.num_heads = heads;
+    EXPECT_EQ(cuda::row_classes(shape), cuda::RowClasses{}) << heads;
+    EXPECT_TRUE(test::fails_with(cuda::workspace_bytes(shape), kInvalid, Resource::num_kv_heads));
+  }
+}
+
+// The kernel for latents has no soft cap and no window.
+TEST(CudaAttention, LatentsWithASoftCapTakeThePlainKernel) {
+  for (const DType dtype : {DType::bf16, DType::fp8_e4m3, DType::latent_fp8}) {
+    const std::int64_t row = row_bytes(dtype, 576);
+    Small s;
+    s.args.kv.key = {address<std::byte>(1 << 20),
+                     16 * row,
+                     16 * row,
+                     row,
+                     1,
+                     576,
+                     dtype,
+                     dtype == DType::latent_fp8 ? TileOrder::rows : TileOrder::chunked};
+    s.args.kv.value = s.args.kv.key;
+    s.args.kv.value.head_dim = 512;
+    s.step.shape.kv = s.args.kv;
+    s.step.shape.compute_capability = 90;
+    s.step.rows = {.columns = 4, .column_tokens = 10};
+    s.step.workspace_bytes = cuda::workspace_bytes(s.step.shape).value();
+    EXPECT_OK(cuda::validate(s.step, s.args));
+    const cuda::StepPlan plan = cuda::plan_step(s.step, 4, 0);
+    EXPECT_TRUE(cuda::layer_kernels(plan, s.args).has_columns) << name_of(dtype);
+    s.args.soft_cap = 30.0F;
+    EXPECT_OK(cuda::validate(s.step, s.args));
+    const cuda::StepKernels capped = cuda::layer_kernels(plan, s.args);
+    EXPECT_FALSE(capped.has_columns) << name_of(dtype);
+    EXPECT_EQ(capped.num_prompts, 4) << name_of(dtype);
+    EXPECT_EQ(cuda::plan_step(s.step, 4, 512).kernels.num_prompts, 4) << name_of(dtype);
   }
 }
 
