@@ -182,5 +182,56 @@ TEST_F(CudaPrefillPromises, RowsOfOtherKernelsAreLeftAlone) {
   }
 }
 
+// One row of 16 tokens, K and V of ones: only the scales tell the tokens apart.
+TEST_F(CudaPrefillPromises, AScaleForEachTokenIsTheOnlyOne) {
+  constexpr std::int32_t kTokens = 16;
+  constexpr std::int32_t kDim = 64;
+  constexpr std::int64_t kElements = std::int64_t{kTokens} * kDim;
+  constexpr std::int64_t kPlaneBytes = kElements + kTokens * 4;
+  std::vector<std::byte> pool(2 * kPlaneBytes, std::byte{0x38});  // 1 in e4m3
+  double weights = 0.0;
+  double values = 0.0;
+  for (std::int32_t token = 0; token < kTokens; ++token) {
+    const float key = token % 3 == 0 ? 0.5F : 0.25F;
+    const auto value = static_cast<float>(token + 1);
+    store_element(pool.data() + kElements, DType::f32, token, key);
+    store_element(pool.data() + kPlaneBytes + kElements, DType::f32, token, value);
+    const double weight = std::exp(double{key} * kDim / 16);
+    weights += weight;
+    values += weight * value;
+  }
+  const DeviceArray<std::byte> planes(pool);
+  const DeviceArray<float> q(std::vector<float>(kDim, 1.0F));
+  const DeviceArray<float> wrong(std::vector<float>{7.0F});
+  const DeviceArray<std::int64_t> offsets(std::vector<std::int64_t>{0, 1});
+  const DeviceArray<std::int32_t> lengths(std::vector<std::int32_t>{kTokens});
+  const DeviceArray<BlockId> table(std::vector<BlockId>{BlockId(0)});
+  const DeviceArray<float> out(std::vector<float>(kDim, 0.0F));
+  kernels::PrefillParams params{};
+  kernels::AttentionParams& a = params.attention;
+  a.kv.key = {planes.data(), kPlaneBytes,     kElements,       kDim,     1,
+              kDim,          DType::fp8_e4m3, TileOrder::rows, kElements};
+  a.kv.value = a.kv.key;
+  a.kv.value.base += kPlaneBytes;
+  a.kv.block_size = kTokens;
+  a.kv.num_blocks = 1;
+  a.batch.tables.entries = table.data();
+  a.batch.tables.row_offsets = offsets.data();
+  a.batch.tables.num_rows = a.batch.num_rows = 1;
+  a.batch.seq_lens = lengths.data();
+  a.q_offsets = offsets.data();
+  a.q = q.data();
+  a.out = out.data();
+  a.num_q_heads = 1;
+  a.scale = 1.0F / 16;
+  a.q_dtype = a.out_dtype = DType::f32;
+  a.scales = {wrong.data(), wrong.data(), false};
+  params.total_q = 1;
+  params.num_prompts = 1;
+  EXPECT_OK(kernels::launch_prefill(params, stream_));
+  EXPECT_CUDA(cudaStreamSynchronize(stream_));
+  for (const float x : out.download()) EXPECT_NEAR(x, values / weights, 1e-4);
+}
+
 }  // namespace
 }  // namespace kvarena::test

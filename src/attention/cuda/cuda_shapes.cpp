@@ -20,6 +20,7 @@ constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 28;
 constexpr std::int64_t kMaxSharedRows = 4096;
 constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxSms = 4096;
+constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
 /// With more work items (rows x KV heads) than this for each multiprocessor, decode_shape always
@@ -116,6 +117,11 @@ Status check_shape(const AttentionShape& shape) noexcept {
       });
       !s) {
     return s;
+  }
+  for (const PlaneView* plane : {&shape.kv.key, &shape.kv.value}) {
+    if (Status s = kernels::in_range(Resource::head_dim, plane->head_dim, 1, kMaxHeadDim); !s) {
+      return s;
+    }
   }
   AttentionArgs args;
   args.num_q_heads = shape.num_q_heads;

@@ -329,6 +329,7 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Resource::num_kv_heads,
        [](Small& s) { s.step.shape.kv.key.num_heads = s.step.shape.kv.value.num_heads = 0; }},
       {kInvalid, Resource::num_kv_heads, [](Small& s) { s.step.shape.kv.key.num_heads = -2; }},
+      {kInvalid, Resource::head_dim, [](Small& s) { s.step.shape.kv.value.head_dim = 0; }},
       {kInvalid, Resource::num_q_heads, [](Small& s) { s.args.num_q_heads = 7; }},
       {kInvalid, Resource::num_q_heads, [](Small& s) { s.step.shape.num_q_heads = 0; }},
       {kInvalid, Resource::scale, [](Small& s) { s.args.scale = 0.0F; }},
