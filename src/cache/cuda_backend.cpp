@@ -4,6 +4,7 @@
 #include "cache/cuda_blocks.hpp"
 #include "cache/device_batch.hpp"
 #include "cache/gpu_launch.hpp"
+#include "cache/group_row_counts.hpp"
 #include "cache/sharing_gain.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -63,7 +63,8 @@ class CudaBackend final : public Backend {
   struct Batch {
     std::int32_t num_rows = 0;
     std::int64_t num_tokens = 0;
-    std::int64_t num_copies = 0;  ///< number of copies, or an upper bound
+    std::int64_t num_copies = 0;      ///< number of copies, or an upper bound
+    std::int32_t few_token_rows = 0;  ///< rows that are no prompts, or an upper bound
     cuda::RowCounts rows;
     bool shares_prefixes = false;
   };
@@ -113,45 +114,50 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcep
   Batch batch{.num_rows = static_cast<std::int32_t>(growth.demands.size()),
               .num_tokens = std::ssize(growth.appended.slots),
               .num_copies = std::ssize(growth.appended.copies),
+              .few_token_rows = 0,
               .rows = {},
               .shares_prefixes = false};
-  for (const AppendDemand& demand : growth.demands) {
-    cuda::count_row(classes_, demand.num_tokens, batch.rows);
-  }
+  const auto count = [&](const cuda::RowClasses& classes) {
+    cuda::RowCounts rows;
+    for (const AppendDemand& demand : growth.demands) {
+      cuda::count_row(classes, demand.num_tokens, rows);
+    }
+    return rows;
+  };
+  batch.few_token_rows = count(without_prompts(classes_)).columns;
+  batch.rows = count(cuda::row_classes(step_shape(shape_, batch.few_token_rows)));
   return batch;
 }
 
 /// Returns the figures of a recorded step: all rows have the same number of tokens.
 CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) const noexcept {
   cuda::RowCounts rows;
-  cuda::count_row(classes_, shape.tokens_per_row, rows);
+  cuda::count_row(cuda::row_classes(step_shape(shape_, shape.num_rows)), shape.tokens_per_row,
+                  rows);
   rows.decode *= shape.num_rows;
   rows.columns *= shape.num_rows;
   rows.prompts *= shape.num_rows;
   return {.num_rows = shape.num_rows,
           .num_tokens = std::int64_t{shape.num_rows} * shape.tokens_per_row,
           .num_copies = shape.num_rows,
+          .few_token_rows = shape.num_rows,
           .rows = rows,
           .shares_prefixes = shape.shares_prefixes};
 }
 
-/// Returns the attention step for a schedule. Rows are rounded up to a power of two, so that the
-/// shape of a schedule seldom changes.
+/// Returns the attention step for a schedule.
 cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
                                           const Batch& batch) const noexcept {
   const DeviceStepView& view = tables_.view();
-  cuda::AttentionStep step{.shape = shape_,
-                           .total_q = batch.num_tokens,
-                           .rows = batch.rows,
-                           .shares_prefixes = batch.shares_prefixes,
-                           .table_stride = view.table_stride,
-                           .row_slots = view.row_slots,
-                           .workspace = schedule.workspace,
-                           .workspace_bytes = workspaces_.bytes(),
-                           .overlap = layers_begun_};
-  const auto rows = static_cast<std::uint32_t>(std::max(batch.rows.decode + batch.rows.columns, 1));
-  step.shape.max_rows = std::min(shape_.max_rows, static_cast<std::int32_t>(std::bit_ceil(rows)));
-  return step;
+  return {.shape = step_shape(shape_, batch.few_token_rows),
+          .total_q = batch.num_tokens,
+          .rows = batch.rows,
+          .shares_prefixes = batch.shares_prefixes,
+          .table_stride = view.table_stride,
+          .row_slots = view.row_slots,
+          .workspace = schedule.workspace,
+          .workspace_bytes = workspaces_.bytes(),
+          .overlap = layers_begun_};
 }
 
 /// Returns the attention arguments that all layers share.

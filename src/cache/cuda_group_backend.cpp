@@ -8,7 +8,6 @@
 #include "kernels/table_slots/table_slots.h"
 
 #include <algorithm>
-#include <bit>
 #include <new>
 #include <utility>
 
@@ -69,7 +68,11 @@ Status CudaGroupBackend::create_groups(const Arena& arena, const BackendOptions&
 /// Counts the rows of the step that was staged, group by group.
 void CudaGroupBackend::count_rows(const StepGrowth& growth) noexcept {
   for (Group& group : groups_) {
-    group.rows = count_group_rows(group.table, group.classes, growth.appended.rows);
+    const auto count = [&](const cuda::RowClasses& classes) {
+      return count_group_rows(group.table, classes, growth.appended.rows);
+    };
+    group.few_token_rows = count(without_prompts(group.classes)).classes.columns;
+    group.rows = count(cuda::row_classes(step_shape(group.shape, group.few_token_rows)));
   }
   for (std::size_t part = 0; part < parts_.size(); ++part) {
     parts_[part].num_copies = tables_.num_copies(part);
@@ -79,7 +82,13 @@ void CudaGroupBackend::count_rows(const StepGrowth& growth) noexcept {
 
 /// Counts the rows of a recorded step.
 void CudaGroupBackend::count_rows(const RecordedStep& shape) noexcept {
-  for (Group& group : groups_) group.rows = count_group_rows(group.table, group.classes, shape);
+  for (Group& group : groups_) {
+    const auto count = [&](const cuda::RowClasses& classes) {
+      return count_group_rows(group.table, classes, shape);
+    };
+    group.few_token_rows = count(group.classes).num_rows;
+    group.rows = count(cuda::row_classes(step_shape(group.shape, group.few_token_rows)));
+  }
   for (Part& part : parts_) {
     const bool is_cross = groups_[part.group].table.kind == PagedKind::cross;
     part.num_copies = is_cross ? 0 : shape.num_rows;
@@ -87,23 +96,17 @@ void CudaGroupBackend::count_rows(const RecordedStep& shape) noexcept {
   states_.count_copies(shape);
 }
 
-/// Returns the attention step of a group. Rows are rounded up to a power of two, so that the shape
-/// of a schedule seldom changes.
+/// Returns the attention step of a group.
 cuda::AttentionStep CudaGroupBackend::step_for(const Group& group) const noexcept {
   const DeviceStepView& view = tables_.view(group.first_part);
-  cuda::AttentionStep step{.shape = group.shape,
-                           .total_q = num_tokens_,
-                           .rows = group.rows.classes,
-                           .table_stride = view.table_stride,
-                           .row_slots = view.row_slots,
-                           .workspace = group.workspace,
-                           .workspace_bytes = workspaces_.bytes(),
-                           .overlap = layers_begun_};
-  const cuda::RowCounts& its = group.rows.classes;
-  const auto rows = static_cast<std::uint32_t>(std::max(its.decode + its.columns, 1));
-  step.shape.max_rows =
-      std::min(group.shape.max_rows, static_cast<std::int32_t>(std::bit_ceil(rows)));
-  return step;
+  return {.shape = step_shape(group.shape, group.few_token_rows),
+          .total_q = num_tokens_,
+          .rows = group.rows.classes,
+          .table_stride = view.table_stride,
+          .row_slots = view.row_slots,
+          .workspace = group.workspace,
+          .workspace_bytes = workspaces_.bytes(),
+          .overlap = layers_begun_};
 }
 
 /// Returns the attention arguments that all layers of a part share.

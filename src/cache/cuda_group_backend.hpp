@@ -50,11 +50,12 @@ class CudaGroupBackend final : public Backend {
     TableGroup table;
     std::size_t first_part = 0;  ///< whose rows its schedule is made of
     cuda::AttentionShape shape;
-    cuda::RowClasses classes;
+    cuda::RowClasses classes;  ///< of `shape`; a step has those of its own
     std::int32_t window_tokens = 0;
-    std::byte* workspace = nullptr;  ///< null: none is needed
-    std::int32_t prepared_rows = 0;  ///< for which the counters of the workspace were prepared
-    GroupRowCounts rows;             ///< of the kernels
+    std::byte* workspace = nullptr;   ///< null: none is needed
+    std::int32_t prepared_rows = 0;   ///< for which the counters of the workspace were prepared
+    std::int32_t few_token_rows = 0;  ///< rows of the step that are no prompts, or an upper bound
+    GroupRowCounts rows;              ///< of the kernels
   };
   /// The blocks of a part, and their copies on write.
   struct Part {

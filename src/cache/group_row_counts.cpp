@@ -3,8 +3,20 @@
 #include "step/group_rows.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace kvarena {
+
+/// With batch invariance each step keeps the largest shape where the kernel of rows with many query
+/// tokens depends on it.
+cuda::AttentionShape step_shape(const cuda::AttentionShape& largest, std::int32_t rows) noexcept {
+  cuda::AttentionShape shape = largest;
+  if (largest.batch_invariant_tokens > 0 && largest.max_run_tokens > 0) return shape;
+  const auto rounded = std::bit_ceil(static_cast<std::uint32_t>(std::max(rows, 1)));
+  shape.max_rows =
+      static_cast<std::int32_t>(std::min<std::int64_t>(largest.max_rows, std::int64_t{rounded}));
+  return shape;
+}
 
 /// In a cross group the length of a row is the encoder's, and does not matter here.
 GroupRowCounts count_group_rows(const TableGroup& table, const cuda::RowClasses& classes,

@@ -8,10 +8,22 @@
 #include "kvarena/blocktable/table_groups.hpp"
 #include "kvarena/cache/kv_cache_step.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
 namespace kvarena {
+
+/// Returns the shape of the schedules of a step with `rows` rows that are no prompts. It is rounded
+/// up, so that it seldom changes: max_rows is a power of two, or that of `largest`. The classes of
+/// the step's rows are those of this shape: fewer rows may have other kernels.
+cuda::AttentionShape step_shape(const cuda::AttentionShape& largest, std::int32_t rows) noexcept;
+
+/// Returns `classes` with one class for all rows that are no prompts, `columns`. Which rows are
+/// prompts does not depend on the rows of a step.
+constexpr cuda::RowClasses without_prompts(const cuda::RowClasses& classes) noexcept {
+  return {.column_tokens = std::max(classes.decode_tokens, classes.column_tokens)};
+}
 
 /// Rows of a group (group_rows.hpp).
 struct GroupRowCounts {

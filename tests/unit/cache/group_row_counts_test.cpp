@@ -72,5 +72,70 @@ TEST(GroupRowCounts, RowsAreCutWhereTheLayersSeeOtherTokens) {
   EXPECT_EQ(cross.classes.decode, 8);
 }
 
+/// The largest step of a cache with fp8 K and V, 32 query heads and 8 KV heads, on an H200.
+cuda::AttentionShape fp8_shape(std::int32_t head_dim) {
+  cuda::AttentionShape shape;
+  PlaneView& key = shape.kv.key;
+  key = {reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20),
+         1 << 20,
+         1 << 16,
+         0,
+         8,
+         head_dim,
+         DType::fp8_e4m3,
+         TileOrder::chunked};
+  shape.kv.value = key;
+  shape.kv.value.base += 1 << 19;
+  shape.kv.block_size = 16;
+  shape.kv.num_blocks = 100;
+  shape.num_q_heads = 32;
+  shape.max_rows = 256;
+  shape.num_sms = 132;
+  shape.compute_capability = 90;
+  return shape;
+}
+
+// Decode attention takes 16 query columns where a step has many rows. A step of few rows has other
+// classes than the largest one, and its counts are of these.
+TEST(StepShape, HasTheClassesOfItsRows) {
+  for (const std::int32_t head_dim : {64, 96, 128, 192, 256}) {
+    const cuda::AttentionShape largest = fp8_shape(head_dim);
+    const cuda::RowClasses all = without_prompts(cuda::row_classes(largest));
+    for (std::int32_t num_rows = 1; num_rows <= 300; num_rows += 1 + num_rows / 8) {
+      for (const std::int32_t tokens : {1, 2, 3, 4, 8, 32, 64}) {
+        const std::vector<AppendedRow> rows(static_cast<std::size_t>(num_rows),
+                                            {.length_tokens = 100, .num_new_tokens = tokens});
+        const std::int32_t few = count_group_rows(kFull, all, rows).classes.columns;
+        const cuda::AttentionShape shape = step_shape(largest, few);
+        const cuda::RowClasses classes = cuda::row_classes(shape);
+        const cuda::RowCounts counts = count_group_rows(kFull, classes, rows).classes;
+        EXPECT_EQ(counts.decode + counts.columns, few) << head_dim << ", " << num_rows;
+        EXPECT_LE(std::min(few, 256), shape.max_rows);
+        EXPECT_LE(counts.decode_tokens, classes.decode_tokens);
+        EXPECT_EQ(without_prompts(classes), all) << head_dim << ", " << num_rows;
+        EXPECT_LE(cuda::workspace_bytes(shape).value(), cuda::workspace_bytes(largest).value());
+      }
+    }
+  }
+  const auto decode_tokens = [](std::int32_t rows) {
+    return cuda::row_classes(step_shape(fp8_shape(128), rows)).decode_tokens;
+  };
+  EXPECT_EQ(decode_tokens(4), 2);
+  EXPECT_EQ(decode_tokens(64), 4);
+}
+
+TEST(StepShape, IsRoundedUpToAPowerOfTwo) {
+  cuda::AttentionShape largest = fp8_shape(128);
+  largest.max_rows = 100;
+  EXPECT_EQ(step_shape(largest, 0).max_rows, 1);
+  EXPECT_EQ(step_shape(largest, 5).max_rows, 8);
+  EXPECT_EQ(step_shape(largest, 64).max_rows, 64);
+  EXPECT_EQ(step_shape(largest, 65).max_rows, 100);
+  largest.batch_invariant_tokens = 1 << 16;
+  EXPECT_EQ(step_shape(largest, 5).max_rows, 8);
+  largest.max_run_tokens = 4096;
+  EXPECT_EQ(step_shape(largest, 5).max_rows, 100) << "a row's kernel may depend on it";
+}
+
 }  // namespace
 }  // namespace kvarena
