@@ -67,12 +67,11 @@ Status CudaGroupBackend::create_groups(const Arena& arena, const BackendOptions&
 
 /// Counts the rows of the step that was staged, group by group.
 void CudaGroupBackend::count_rows(const StepGrowth& growth) noexcept {
+  const std::span<const AppendedRow> rows = growth.appended.rows;
   for (Group& group : groups_) {
-    const auto count = [&](const cuda::RowClasses& classes) {
-      return count_group_rows(group.table, classes, growth.appended.rows);
-    };
-    group.few_token_rows = count(without_prompts(group.classes)).classes.columns;
-    group.rows = count(cuda::row_classes(step_shape(group.shape, group.few_token_rows)));
+    group.few_token_rows =
+        count_group_rows(group.table, without_prompts(group.classes), rows).classes.columns;
+    group.rows = count_group_rows(group.table, group.step_classes(), rows);
   }
   for (std::size_t part = 0; part < parts_.size(); ++part) {
     parts_[part].num_copies = tables_.num_copies(part);
@@ -83,11 +82,8 @@ void CudaGroupBackend::count_rows(const StepGrowth& growth) noexcept {
 /// Counts the rows of a recorded step.
 void CudaGroupBackend::count_rows(const RecordedStep& shape) noexcept {
   for (Group& group : groups_) {
-    const auto count = [&](const cuda::RowClasses& classes) {
-      return count_group_rows(group.table, classes, shape);
-    };
-    group.few_token_rows = count(group.classes).num_rows;
-    group.rows = count(cuda::row_classes(step_shape(group.shape, group.few_token_rows)));
+    group.few_token_rows = count_group_rows(group.table, group.classes, shape).num_rows;
+    group.rows = count_group_rows(group.table, group.step_classes(), shape);
   }
   for (Part& part : parts_) {
     const bool is_cross = groups_[part.group].table.kind == PagedKind::cross;

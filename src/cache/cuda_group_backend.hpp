@@ -56,6 +56,10 @@ class CudaGroupBackend final : public Backend {
     std::int32_t prepared_rows = 0;   ///< for which the counters of the workspace were prepared
     std::int32_t few_token_rows = 0;  ///< rows of the step that are no prompts, or an upper bound
     GroupRowCounts rows;              ///< of the kernels
+
+    cuda::RowClasses step_classes() const noexcept {
+      return cuda::row_classes(step_shape(shape, few_token_rows));
+    }
   };
   /// The blocks of a part, and their copies on write.
   struct Part {
