@@ -99,7 +99,7 @@ struct AttentionStep {
   AttentionShape shape;           ///< the shape for which launch_reset prepared the workspace
   std::int64_t total_q = 0;       ///< query tokens of all rows, q_offsets[num_rows] - q_offsets[0],
                                   ///< or an upper bound
-  RowCounts rows;                 ///< what count_rows returns for the rows' query tokens
+  RowCounts rows;                 ///< what count_rows returns for the rows with row_classes(shape)
   bool shares_prefixes = false;   ///< rows that begin with the same blocks read these together, see
                                   ///< launch_schedule
   std::int64_t table_stride = 0;  ///< entries, at most 2^40; each table begins at a multiple of it
