@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// The rows of a group's kernels in a step on CUDA, by the kernels that serve them. Pure functions.
+/// The rows of a group's kernels in a step on CUDA, by the kernels that serve them, and the shape
+/// that these depend on. Pure functions.
 
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/blocktable/sequences.hpp"
