@@ -43,5 +43,6 @@ void gnutls_global_deinit() {}
 @stubs@#pragma GCC visibility pop
 }
 ]])
+set_source_files_properties(${folder}/without_tls.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_sources(kvarena_static_microhttpd INTERFACE ${folder}/without_tls.cpp)
 target_link_libraries(kvarena_static_microhttpd INTERFACE ${folder}/libhttp.a)
