@@ -3,9 +3,10 @@
 namespace kvarena {
 
 HolderTable::HolderTable(std::int32_t capacity, std::uint64_t first_generation)
-    : slots_(static_cast<std::size_t>(capacity)),
-      free_slots_(static_cast<std::size_t>(capacity)),
-      num_free_(static_cast<std::size_t>(capacity)) {
+    : num_slots_(static_cast<std::size_t>(capacity)),
+      slots_(num_slots_),
+      free_slots_(num_slots_),
+      num_free_(num_slots_) {
   for (std::size_t i = 0; i < free_slots_.size(); ++i) {
     free_slots_[i] = static_cast<std::uint32_t>(free_slots_.size() - 1 - i);
     slots_[i].generation = first_generation;

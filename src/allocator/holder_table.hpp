@@ -36,7 +36,7 @@ class HolderTable {
   explicit HolderTable(std::int32_t capacity, std::uint64_t first_generation = 1);
 
   std::int64_t size() const noexcept { return size_; }
-  std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
+  std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(num_slots_); }
   std::uint64_t inserted_ever() const noexcept { return inserted_ever_; }
   bool is_full() const noexcept { return num_free_ == 0; }
 
@@ -47,7 +47,7 @@ class HolderTable {
   /// Returns the holder, or nullptr when the id is not registered.
   Holder* find(HolderId id) noexcept {
     const std::uint64_t slot = slot_of(id);
-    if (slot >= slots_.size()) return nullptr;
+    if (slot >= num_slots_) return nullptr;
     Holder& holder = slots_[slot];
     return holder.registered && holder.generation == id.value >> kSlotBits ? &holder : nullptr;
   }
@@ -73,6 +73,7 @@ class HolderTable {
     return HolderId(slots_[slot].generation << kSlotBits | slot);
   }
 
+  std::size_t num_slots_;  // asking slots_ for it would divide
   std::vector<Holder> slots_;
   std::vector<std::uint32_t> free_slots_;  // [0, num_free_); the last one is used next
   std::size_t num_free_;

@@ -41,8 +41,9 @@ template <class Demands>
 Status BlockTables::Impl::plan_append(const Demands& demands) {
   ++calls;
   num_growths = num_shared_tails = num_copies = 0;
-  num_new_tokens = num_new_blocks = 0;
+  num_new_blocks = 0;
   claim_serial = claims_of_others();
+  std::int64_t total_tokens = 0;
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     Sequence* sequence = sequences.find(demands.id(i));
@@ -66,12 +67,9 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     if (length > sequence->max_length) {
       return fail(index, too_long(demands.id(i), length, sequence->max_length));
     }
-    num_new_tokens += tokens_wanted;
-    if (num_new_tokens > max_append_tokens) {
-      return fail(index,
-                  limit_exceeded(Resource::num_tokens, static_cast<std::uint64_t>(num_new_tokens),
-                                 static_cast<std::uint64_t>(max_append_tokens),
-                                 Option::max_append_tokens, demands.id(i).value));
+    total_tokens += tokens_wanted;
+    if (total_tokens > max_append_tokens) {
+      return fail(index, too_many_tokens(total_tokens, max_append_tokens, demands.id(i)));
     }
     if (tokens_wanted <= sequence->room && sequence->claims_seen == claim_serial) [[likely]]
       continue;
@@ -86,6 +84,7 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     }
     if (growth.new_entries > 0 || growth.copies_tail) growths[num_growths++] = growth;
   }
+  num_new_tokens = total_tokens;
   return {};
 }
 
@@ -128,7 +127,7 @@ Status BlockTables::Impl::check_pages(std::span<const Growth> its, Urgency urgen
   for (const Growth& growth : its) {
     const std::int64_t before = growth.old_entries;
     if (growth.new_entries == 0) continue;
-    needed += PageTree::pages_for(before + growth.new_entries) - PageTree::pages_for(before);
+    needed += PageTree::pages_to_grow(before, growth.new_entries);
     if (misfit == nullptr && needed > pages.available()) misfit = &growth;
   }
   if (misfit == nullptr || !blocks_suffice(its, urgency)) return {};

@@ -49,6 +49,12 @@ inline Status check_values(std::span<const std::int32_t> values, std::int64_t wa
   return invalid_argument(Resource::span_size, count, wanted, wanted);
 }
 
+/// The refusal of a call whose demands up to `id` have `num_tokens` tokens.
+inline Status too_many_tokens(std::int64_t num_tokens, std::int64_t most, SequenceId id) noexcept {
+  return limit_exceeded(Resource::num_tokens, static_cast<std::uint64_t>(num_tokens),
+                        static_cast<std::uint64_t>(most), Option::max_append_tokens, id.value);
+}
+
 /// The refusal of a length past a sequence's maximum.
 inline Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noexcept {
   return {StatusCode::context_length_exceeded,

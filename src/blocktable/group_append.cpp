@@ -75,8 +75,9 @@ template <class Demands>
 Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
   ++t.calls;
   num_growths = num_shared_tails = num_copies = num_demands = 0;
-  t.num_new_tokens = t.num_new_blocks = 0;
+  t.num_new_blocks = 0;
   t.claim_serial = t.claims_of_others();
+  std::int64_t num_tokens = 0;
   for (std::size_t i = 0; i < its.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     const SequenceId id = its.id(i);
@@ -97,12 +98,9 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
     if (Status e = check_values(its.values(i), wanted); !e) return t.fail(index, e);
     const std::int64_t length = s->length + wanted;
     if (length > s->max_length) return t.fail(index, too_long(id, length, s->max_length));
-    t.num_new_tokens += wanted;
-    if (t.num_new_tokens > t.max_append_tokens) {
-      return t.fail(
-          index, limit_exceeded(Resource::num_tokens, static_cast<std::uint64_t>(t.num_new_tokens),
-                                static_cast<std::uint64_t>(t.max_append_tokens),
-                                Option::max_append_tokens, id.value));
+    num_tokens += wanted;
+    if (num_tokens > t.max_append_tokens) {
+      return t.fail(index, too_many_tokens(num_tokens, t.max_append_tokens, id));
     }
     const bool claims_are_known = s->claims_seen == t.claim_serial;
     if (wanted > 0 && wanted <= s->room && claims_are_known) [[likely]]
@@ -116,6 +114,7 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
     if (states && states->is_lost(*s)) return t.fail(index, check_restorable(id, s->length));
     plan_growth(*s, length, i, its.urgency(i), true);
   }
+  t.num_new_tokens = num_tokens;
   return {};
 }
 
@@ -140,8 +139,7 @@ Status BlockTables::Impl::Groups::check_table_pages() {
   for (std::size_t i = first_growth; i < num_growths; ++i) {
     for (std::size_t g = 0; g < size(); ++g) {
       const TableGrowth& growth = table_growths[i * size() + g];
-      needed += PageTree::pages_for(growth.old_entries + growth.new_entries) -
-                PageTree::pages_for(growth.old_entries);
+      needed += PageTree::pages_to_grow(growth.old_entries, growth.new_entries);
     }
     if (misfit == nullptr && needed > t.pages.available()) misfit = &growths[i];
   }
@@ -219,9 +217,9 @@ void BlockTables::Impl::Groups::apply_growths() {
         give_up_tail(its, g, *id);
         const auto index =
             static_cast<std::int32_t>((its.sequence->length - 1) / list[g].block_size);
-        begin_block(list[g], table, index, table_id(list[g], *id));
         table.tree.generation_at(t.pages, index) = *generation++;
         table.tree.id_at(t.pages, index) = *id++;
+        begin_block(*its.sequence, g, index);
         table.mirrored = std::min(table.mirrored, index);
       }
       add_blocks(table, g, id, generation, growth.new_entries);
@@ -232,30 +230,37 @@ void BlockTables::Impl::Groups::apply_growths() {
 }
 
 /// Writes the slots of tokens that enter another block.
-void BlockTables::Impl::Groups::fill_blocks(const Group& group, Table& table, std::int64_t position,
-                                            std::int64_t count, std::int64_t* slot) noexcept {
+void BlockTables::Impl::Groups::fill_blocks(const Sequence& s, std::size_t g, std::int64_t count,
+                                            std::int64_t* slot) noexcept {
+  const std::size_t place = slot_of(s.id) * size() + g;
+  const Table& table = tables[place];
+  std::int64_t position = s.length;
   const std::int64_t end = position + count;
   while (position < end) {
-    if (position == table.fits_until) {
-      const auto index = static_cast<std::int32_t>(position / group.block_size);
-      const BlockId id = table.tree.id_at(std::as_const(t.pages), index);
-      begin_block(group, table, index, table_id(group, id));
-    }
+    if (position == table.fits_until) begin_block(s, g, position / list[g].block_size);
+    const std::int64_t base = slot_bases[place];
     const std::int64_t here = std::min<std::int64_t>(end, table.fits_until);
-    for (; position < here; ++position) *slot++ = table.slot_base + position;
+    for (; position < here; ++position) *slot++ = base + position;
   }
 }
 
+/// Where fill writes: members would be read again after each slot.
+struct BlockTables::Impl::Groups::Target {
+  const std::int64_t* slot_bases;
+  std::int64_t* slots;
+  std::size_t num_groups;
+  std::int64_t num_tokens;  // of the call
+  std::span<const std::uint32_t> growing;
+};
+
 /// Adds tokens to a sequence within its room. They are tokens `first` and later of the call.
-[[gnu::always_inline]] inline void BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count,
-                                                                   std::int64_t first,
-                                                                   std::size_t row) noexcept {
-  const Table* const its = tables.data() + slot_of(s.id) * size();
-  std::int64_t* slot = slots.data() + first;
-  for (const std::uint32_t g : growing) {
-    std::int64_t next = its[g].slot_base + s.length;
-    std::int64_t* const end = slot + g * t.num_new_tokens + count;
-    for (std::int64_t* to = end - count; to != end; ++to) *to = next++;
+void BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count, std::int64_t first,
+                                     std::size_t row, const Target& to) noexcept {
+  const std::int64_t* const base = to.slot_bases + slot_of(s.id) * to.num_groups;
+  for (const std::uint32_t g : to.growing) {
+    const std::int64_t next = base[g] + s.length;
+    std::int64_t* const slot = to.slots + g * to.num_tokens + first;
+    for (std::int64_t i = 0; i < count; ++i) slot[i] = next + i;
   }
   if (states) states->write_over(s, count, row);
   s.length += static_cast<std::int32_t>(count);
@@ -266,14 +271,19 @@ void BlockTables::Impl::Groups::fill_blocks(const Group& group, Table& table, st
 void BlockTables::Impl::Groups::fill_changed(Sequence& s, std::int64_t count, std::int64_t first,
                                              std::size_t row) noexcept {
   if (states && count > 1) states->take_marks(s, count);
-  const std::span<Table> its = tables_of(s.id);
+  const Table* const its = tables_of(s.id).data();
   for (const std::uint32_t g : growing) {
-    fill_blocks(list[g], its[g], s.length, count, slots.data() + g * t.num_new_tokens + first);
+    std::int64_t* const to = slots.data() + g * t.num_new_tokens + first;
+    if (count == 1 && s.length < its[g].fits_until) {
+      *to = slot_bases[slot_of(s.id) * size() + g] + s.length;
+    } else {
+      fill_blocks(s, g, count, to);
+    }
   }
   if (states) states->step(s, count, row);
   s.length += static_cast<std::int32_t>(count);
   note_room(s);
-  if (s.length >= release_at[slot_of(s.id)]) due[num_due++] = static_cast<std::uint32_t>(row);
+  if (s.length >= release_at[slot_of(s.id)]) note_due(s.id, row);
 }
 
 template <class Demands>
@@ -286,13 +296,14 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
   if (Status status = take_blocks(urgency); !status) return status;
   apply_growths();
   if (states) states->begin_step();
+  const Target target{slot_bases.data(), slots.data(), size(), t.num_new_tokens, growing};
   std::int64_t first = 0;
   for (std::size_t i = 0; i < its.size(); ++i) {
-    Sequence& s = *t.sequences.find(its.id(i));
+    Sequence& s = t.sequences.get(its.id(i));
     t.grown[i] = {its.id(i), s.length};
     const std::int64_t count = its.tokens(i);
     if (count > 0 && count <= s.room) [[likely]] {
-      fill(s, count, first, i);
+      fill(s, count, first, i, target);
     } else {
       fill_changed(s, count, first, i);
     }
@@ -303,11 +314,9 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
                  .num_new_tokens = static_cast<std::int32_t>(count),
                  .num_changed_blocks = s.num_behind};
   }
-  for (std::size_t g = 0; growing.size() < size() && g < size(); ++g) {
-    if (!list[g].grows()) {
-      std::fill_n(slots.data() + static_cast<std::int64_t>(g) * t.num_new_tokens, t.num_new_tokens,
-                  -1);
-    }
+  for (std::int64_t* column = slots.data(); const Group& group : list) {
+    if (!group.grows()) std::fill_n(column, t.num_new_tokens, -1);
+    column += t.num_new_tokens;
   }
   t.copies_ever += num_copies;
   if (t.prefix != nullptr) t.tell_tokens(its);
@@ -315,9 +324,8 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
   t.is_undoable = t.can_undo;
   is_settled = false;
   t.tokens += t.num_new_tokens;
-  const auto num_slots = static_cast<std::size_t>(t.num_new_tokens) * size();
   return AppendResult{
-      .slots = std::span(slots.data(), num_slots),
+      .slots = std::span(slots.data(), static_cast<std::size_t>(t.num_new_tokens) * size()),
       .copies = std::span(copies.data(), num_copies),
       .new_blocks = t.num_new_blocks,
       .rows = std::span(t.rows.data(), t.report_rows ? its.size() : 0),

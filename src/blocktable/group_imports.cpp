@@ -83,7 +83,7 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
   if (states) states->note_first(*id, num_tokens);
   t.tokens += num_tokens;
   place_tails(s);
-  note_release(*id);
+  note_release(s);
   set_content(*id, BlockContent::being_written);
   return id;
 }
@@ -238,7 +238,7 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
   t.tokens += length;
   if (states) states->note_first(*id, length);
   place_tails(s);
-  note_release(*id);
+  note_release(s);
   return id;
 }
 

@@ -81,7 +81,7 @@ Status BlockTables::Impl::Groups::take_prefix(Sequence& s, const PrefixMatch& fo
   t.tokens += found.tokens;
   if (states) states->note_first(s.id, found.tokens);
   place_tails(s);
-  note_release(s.id);
+  note_release(s);
   return {};
 }
 
@@ -138,7 +138,7 @@ void BlockTables::Impl::Groups::ask_for_states(Sequence& s, std::int64_t prompt,
   const std::int64_t block_size = list[registered].block_size;
   states->ask(s.id, prompt / block_size * block_size, found.registered_tokens);
   place_tails(s);
-  note_release(s.id);
+  note_release(s);
 }
 
 /// The sequence that took block number `i` of those that the last allocation evicted.

@@ -240,9 +240,9 @@ Status BlockTables::Impl::Groups::check_room(const Sequence& s) const {
     const auto index = static_cast<std::int32_t>((s.length - 1) / list[g].block_size);
     const BlockId id = table_id(list[g], table.tree.id_at(std::as_const(t.pages), index));
     const std::int64_t base = (id.value - index) * list[g].block_size;
-    if (table.slot_base == base) continue;
-    return violated(Invariant::sequence_length, Resource::sequence, s.id.value, base,
-                    table.slot_base);
+    const std::int64_t known = slot_bases[slot_of(s.id) * size() + g];
+    if (known == base) continue;
+    return violated(Invariant::sequence_length, Resource::sequence, s.id.value, base, known);
   }
   return {};
 }

@@ -79,7 +79,7 @@ Result<SequenceId> BlockTables::Impl::Groups::fork(SequenceId parent_id, std::in
   child.length = static_cast<std::int32_t>(length);
   t.tokens += length;
   place_tails(child);
-  note_release(*id);
+  note_release(child);
   if (t.prefix != nullptr) t.fork_prefix(*t.sequences.find(parent_id), child);
   return id;
 }
@@ -138,7 +138,7 @@ Status BlockTables::Impl::Groups::truncate(SequenceId id, std::int64_t length, T
   s.length = static_cast<std::int32_t>(length);
   t.tokens -= cut;
   place_tails(s);
-  note_release(id);
+  note_release(s);
   if (promised[slot_of(id)] != 0) renew_promise(s);
   return {};
 }

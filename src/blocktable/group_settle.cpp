@@ -15,36 +15,44 @@ namespace kvarena {
 /// Releases the blocks at the front of a sequence's tables that no later token reads.
 void BlockTables::Impl::Groups::release_old(Sequence& s) noexcept {
   const std::span<Table> its = tables_of(s.id);
-  for (std::size_t g = 0; g < size(); ++g) {
-    if (!list[g].grows()) continue;
+  for (const std::uint32_t g : leaving) {
     release_front(s.holder, its[g], retained(list[g].retention, s.length).first_block);
   }
   if (states) states->settle(s);
-  note_release(s.id);
+  note_release(s);
 }
 
-/// Prepares the cache for the blocks that leave the due rows: they were used last when they were
-/// full. First for their table entries, then for what the manager has of them.
-void BlockTables::Impl::Groups::prefetch_due() const noexcept {
-  const auto for_each_first = [&](auto visit) {
-    for (std::size_t i = 0; i < num_due; ++i) {
-      const SequenceId id = t.grown[due[i]].id;
-      if (t.sequences.find(id) == nullptr) continue;
-      for (const std::uint32_t g : leaving) {
-        const Table& table = tables_of(id)[g];
-        if (table.first_held >= table.tree.num_entries) continue;
-        const std::int32_t leaf = table.tree.leaf_page(t.pages, table.first_held >> kPageShift);
-        visit(leaf, table.first_held & kPageMask);
-      }
-    }
-  };
-  for_each_first([&](std::int32_t leaf, std::int32_t place) {
+/// Calls visit(leaf page, place on it) for the entry that leaves each table of a sequence next.
+template <class Visit>
+void BlockTables::Impl::Groups::for_each_leaving(SequenceId id, Visit visit) const {
+  const std::span<const Table> its = tables_of(id);
+  for (const std::uint32_t g : leaving) {
+    const Table& table = its[g];
+    if (table.first_held >= table.tree.num_entries) continue;
+    visit(table.tree.leaf_page(t.pages, table.first_held >> kPageShift),
+          table.first_held & kPageMask);
+  }
+}
+
+/// Blocks leave the row when the append is settled. Prepares the cache for their table entries,
+/// which were used last when the blocks were full.
+void BlockTables::Impl::Groups::note_due(SequenceId id, std::size_t row) noexcept {
+  due[num_due++] = static_cast<std::uint32_t>(row);
+  for_each_leaving(id, [&](std::int32_t leaf, std::int32_t place) {
     __builtin_prefetch(t.pages.ids(leaf) + place, 1);
     __builtin_prefetch(t.pages.generations(leaf) + place);
   });
-  for_each_first([&](std::int32_t leaf, std::int32_t place) {
-    ReleaseProbe::prefetch(*t.manager, t.pages.ids(leaf)[place]);
-  });
+}
+
+/// The same for what the manager has of these blocks.
+void BlockTables::Impl::Groups::prefetch_due() const noexcept {
+  for (std::size_t i = 0; i < num_due; ++i) {
+    const SequenceId id = t.grown[due[i]].id;
+    if (t.sequences.find(id) == nullptr) continue;
+    for_each_leaving(id, [&](std::int32_t leaf, std::int32_t place) {
+      ReleaseProbe::prefetch(*t.manager, t.pages.ids(leaf)[place]);
+    });
+  }
 }
 
 /// The sequences of the append have their references, so this cannot fail.

@@ -50,6 +50,7 @@ BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& op
       tables((static_cast<std::size_t>(options.max_sequences) +
               static_cast<std::size_t>(options.max_pins)) *
              options.groups.size()),
+      slot_bases(static_cast<std::size_t>(options.max_sequences) * options.groups.size()),
       cross_tokens(static_cast<std::size_t>(options.max_sequences)),
       promised(static_cast<std::size_t>(options.max_sequences)),
       release_at(static_cast<std::size_t>(options.max_sequences)),
@@ -95,9 +96,9 @@ std::int64_t BlockTables::Impl::Groups::host_bytes(std::int64_t num_blocks,
                                                    std::int64_t num_table_pages,
                                                    const BlockTablesOptions& options) noexcept {
   const auto groups = static_cast<std::int64_t>(options.groups.size());
-  constexpr std::size_t kTableBytes = sizeof(TableGrowth) + sizeof(HolderDemand) +
-                                      2 * sizeof(std::int32_t) + sizeof(SharedTail) +
-                                      sizeof(BlockCopy) + sizeof(KeptBlock) + sizeof(Table);
+  constexpr std::size_t kTableBytes =
+      sizeof(TableGrowth) + sizeof(HolderDemand) + 2 * sizeof(std::int32_t) + sizeof(SharedTail) +
+      sizeof(BlockCopy) + sizeof(KeptBlock) + sizeof(Table) + sizeof(std::int64_t);
   constexpr std::size_t kSequenceBytes =
       2 * sizeof(std::int32_t) + 2 * sizeof(std::int64_t) + sizeof(Grown);
   const std::int64_t of_sequence =
@@ -125,7 +126,7 @@ Result<SequenceId> BlockTables::Impl::Groups::insert(const SequenceOptions& opti
   cross_tokens[slot_of(*id)] = options.cross_tokens;
   set_promise(*id, 0);
   if (states) states->begin(*id);
-  note_release(*id);
+  note_release(*t.sequences.find(*id));
   return id;
 }
 
@@ -135,17 +136,23 @@ void BlockTables::Impl::Groups::place_tails(Sequence& s) noexcept {
   for (std::size_t g = 0; g < size(); ++g) {
     const Group& group = list[g];
     if (!group.grows()) continue;
-    Table& table = its[g];
-    table.slot_base = 0;
-    table.fits_until = 0;
-    if (s.length > 0) {
-      const auto last = static_cast<std::int32_t>((s.length - 1) / group.block_size);
-      const BlockId id = table_id(group, table.tree.id_at(std::as_const(t.pages), last));
-      begin_block(group, table, last, id);
-    }
+    slot_bases[slot_of(s.id) * size() + g] = 0;
+    its[g].fits_until = 0;
+    if (s.length > 0) begin_block(s, g, (s.length - 1) / group.block_size);
   }
   if (states) states->place(s);
   note_room(s);
+}
+
+void BlockTables::Impl::Groups::begin_block(const Sequence& s, std::size_t g,
+                                            std::int64_t index) noexcept {
+  const Group& group = list[g];
+  const std::size_t place = slot_of(s.id) * size() + g;
+  Table& table = tables[place];
+  const BlockId id = table_id(group, table.tree.id_at(t.pages, static_cast<std::int32_t>(index)));
+  slot_bases[place] = (id.value - index) * group.block_size;
+  table.fits_until =
+      static_cast<std::int32_t>(std::min<std::int64_t>((index + 1) * group.block_size, kMaxTokens));
 }
 
 BlockTables::Impl::Groups::Room BlockTables::Impl::Groups::room_of(
@@ -169,23 +176,22 @@ void BlockTables::Impl::Groups::note_room(Sequence& s) noexcept {
 
 /// A window gives up its first block when its last token is out of reach, a chunk with the first
 /// token of the next one.
-void BlockTables::Impl::Groups::note_release(SequenceId id) noexcept {
+void BlockTables::Impl::Groups::note_release(Sequence& s) noexcept {
   std::int64_t first = kNever;
-  const std::span<const Table> its = tables_of(id);
-  for (std::size_t g = 0; g < size(); ++g) {
+  const std::span<const Table> its = tables_of(s.id);
+  for (const std::uint32_t g : leaving) {
     const Group& group = list[g];
     const std::int64_t held = its[g].first_held;
     const std::int64_t limit = group.retention.limit_tokens;
     if (group.retention.kind == PagedKind::window) {
       first =
           std::min(first, (held + 1) * group.block_size + limit + group.retention.rollback_tokens);
-    } else if (group.retention.kind == PagedKind::chunk) {
+    } else {
       first = std::min(first, (held * group.block_size / limit + 1) * limit + 1);
     }
   }
-  Sequence& s = *t.sequences.find(id);
   if (states) first = std::min(first, states->next_work(s));
-  release_at[slot_of(id)] = first;
+  release_at[slot_of(s.id)] = first;
   settles_all = settles_all || !is_settled;
   note_room(s);
 }

@@ -40,11 +40,9 @@ struct BlockTables::Impl::Groups {
     /// Whether its tables grow with the tokens of a sequence.
     bool grows() const noexcept { return !is_cross && !is_state; }
   };
-  /// A sequence's, or a pin's, blocks of one group. Tokens of the block of the last token go to
-  /// slot `slot_base` + their position. An append that stays within `fits_until` changes nothing
-  /// here.
+  /// A sequence's, or a pin's, blocks of one group. An append that stays within `fits_until`
+  /// changes nothing here, and does not read it.
   struct Table {
-    std::int64_t slot_base = 0;
     PageTree tree;                ///< by block index
     std::int32_t first_held = 0;  ///< entries in front of this one are absent
     std::int32_t fits_until = 0;  ///< end of the block of the last token; of states: the length to
@@ -206,13 +204,8 @@ struct BlockTables::Impl::Groups {
   /// Releases the entries in front of `first`.
   void release_front(HolderId holder, Table& table, std::int64_t first) noexcept;
   void place_tails(Sequence& sequence) noexcept;
-  /// The last token of a sequence is in block `index` of a table, which kernels find by `id`.
-  static void begin_block(const Group& group, Table& table, std::int64_t index,
-                          BlockId id) noexcept {
-    table.slot_base = (id.value - index) * group.block_size;
-    table.fits_until = static_cast<std::int32_t>(std::min<std::int64_t>(
-        (index + 1) * group.block_size, std::numeric_limits<std::int32_t>::max()));
-  }
+  /// The last token is in block `index` of a table. Its tokens go to slot_bases + their position.
+  void begin_block(const Sequence& sequence, std::size_t g, std::int64_t index) noexcept;
   /// What a Sequence has of these.
   struct Room {
     std::int32_t tokens;
@@ -228,9 +221,12 @@ struct BlockTables::Impl::Groups {
   }
   void set_mirrored(Sequence& sequence, std::size_t group, std::int32_t blocks) noexcept;
   /// Notes the length at which the next block leaves the front of a table, and the room with it.
-  void note_release(SequenceId id) noexcept;
+  void note_release(Sequence& sequence) noexcept;
   void set_promise(SequenceId id, std::int64_t capacity) noexcept;
+  void note_due(SequenceId id, std::size_t row) noexcept;
   void prefetch_due() const noexcept;
+  template <class Visit>
+  void for_each_leaving(SequenceId id, Visit visit) const;
   void release_old(Sequence& sequence) noexcept;
   Status fence_tail(const Sequence& sequence, const Table& table, std::int64_t index,
                     Ticket ticket);
@@ -253,10 +249,13 @@ struct BlockTables::Impl::Groups {
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
-  void fill(Sequence& sequence, std::int64_t count, std::int64_t first, std::size_t row) noexcept;
+  struct Target;
+  [[gnu::always_inline]] inline void fill(Sequence& sequence, std::int64_t count,
+                                          std::int64_t first, std::size_t row,
+                                          const Target& target) noexcept;
   void fill_changed(Sequence& sequence, std::int64_t count, std::int64_t first,
                     std::size_t row) noexcept;
-  void fill_blocks(const Group& group, Table& table, std::int64_t position, std::int64_t count,
+  void fill_blocks(const Sequence& sequence, std::size_t group, std::int64_t count,
                    std::int64_t* slot) noexcept;
 
   bool put_back(const KeptBlock& kept);
@@ -303,6 +302,7 @@ struct BlockTables::Impl::Groups {
   std::vector<Group> list;
   std::size_t num_groups;
   LazyArray<Table> tables;               // [max_sequences + max_pins, groups]
+  LazyArray<std::int64_t> slot_bases;    // [max_sequences, groups] see begin_block
   LazyArray<std::int32_t> cross_tokens;  // [max_sequences]
   LazyArray<std::int64_t> promised;      // [max_sequences] capacity in tokens; 0: no promise
   std::size_t num_promises = 0;          // sequences with a promise

@@ -48,7 +48,7 @@ std::int64_t PageTree::pages_for(std::int64_t entries) noexcept {
   return pages;
 }
 
-std::int32_t PageTree::leaf_page(const TablePages& pool, std::int32_t leaf) const noexcept {
+std::int32_t PageTree::leaf_below(const TablePages& pool, std::int32_t leaf) const noexcept {
   std::int32_t page = root;
   for (std::int32_t level = depth; level > 0; --level) {
     page = pool.ids(page)[child_of(leaf, level)].value;
@@ -57,8 +57,8 @@ std::int32_t PageTree::leaf_page(const TablePages& pool, std::int32_t leaf) cons
 }
 
 /// Fills the last leaf, then adds leaves.
-void PageTree::append(TablePages& pool, const BlockId* ids, const Generation* generations,
-                      std::int32_t count) noexcept {
+void PageTree::append_many(TablePages& pool, const BlockId* ids, const Generation* generations,
+                           std::int32_t count) noexcept {
   while (count > 0) {
     const std::int32_t place = num_entries & kPageMask;
     if (place == 0) add_leaf(pool, pool.take());

@@ -72,10 +72,19 @@ struct PageTree {
     return pages_for(entries) - leaves_absent;
   }
 
+  /// Returns the number of pages that a tree with `entries` entries takes for `added` more.
+  static std::int64_t pages_to_grow(std::int64_t entries, std::int64_t added) noexcept {
+    const bool is_same_leaf =
+        (entries + kPageMask) >> kPageShift == (entries + added + kPageMask) >> kPageShift;
+    return is_same_leaf ? 0 : pages_for(entries + added) - pages_for(entries);
+  }
+
   std::int32_t num_leaves() const noexcept { return (num_entries + kPageMask) >> kPageShift; }
   /// Returns the page of leaf `leaf`; kNoPage when it was dropped. Requires leaf < num_leaves().
   /// O(depth).
-  std::int32_t leaf_page(const TablePages& pool, std::int32_t leaf) const noexcept;
+  std::int32_t leaf_page(const TablePages& pool, std::int32_t leaf) const noexcept {
+    return depth == 0 ? root : leaf_below(pool, leaf);
+  }
   /// Returns entry `index`. Requires index < num_entries. O(depth).
   BlockId& id_at(TablePages& pool, std::int32_t index) const noexcept {
     return pool.ids(leaf_page(pool, index >> kPageShift))[index & kPageMask];
@@ -88,7 +97,13 @@ struct PageTree {
   }
   /// Appends entries. Requires pages_for(new) - pages_for(old) available pages.
   void append(TablePages& pool, const BlockId* ids, const Generation* generations,
-              std::int32_t count) noexcept;
+              std::int32_t count) noexcept {
+    const std::int32_t place = num_entries & kPageMask;
+    if (count != 1 || place == 0) return append_many(pool, ids, generations, count);
+    pool.ids(last_leaf)[place] = *ids;
+    pool.generations(last_leaf)[place] = *generations;
+    ++num_entries;
+  }
   /// Removes the last `count` entries, which are all on the last leaf, and frees pages that become
   /// empty.
   void remove_last(TablePages& pool, std::int32_t count) noexcept;
@@ -105,6 +120,9 @@ struct PageTree {
   }
 
  private:
+  std::int32_t leaf_below(const TablePages& pool, std::int32_t leaf) const noexcept;
+  void append_many(TablePages& pool, const BlockId* ids, const Generation* generations,
+                   std::int32_t count) noexcept;
   void add_leaf(TablePages& pool, std::int32_t new_leaf) noexcept;
   static void put_back_below(TablePages& pool, std::int32_t page, std::int32_t level,
                              std::int32_t leaves) noexcept;

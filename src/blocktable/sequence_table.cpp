@@ -3,7 +3,7 @@
 namespace kvarena {
 
 SequenceTable::SequenceTable(std::int32_t capacity)
-    : slots_(static_cast<std::size_t>(capacity)), free_slots_(static_cast<std::size_t>(capacity)) {
+    : num_slots_(static_cast<std::size_t>(capacity)), slots_(num_slots_), free_slots_(num_slots_) {
   for (std::size_t i = 0; i < free_slots_.size(); ++i) {
     free_slots_[i] = static_cast<std::uint32_t>(free_slots_.size() - 1 - i);
   }

@@ -48,7 +48,7 @@ class SequenceTable {
   explicit SequenceTable(std::int32_t capacity);
 
   std::int64_t size() const noexcept { return size_; }
-  std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
+  std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(num_slots_); }
   bool is_full() const noexcept { return size_ == capacity(); }
 
   /// Returns the id of sequence number `serial`, >= 1, in the slot that insert() takes next.
@@ -60,7 +60,7 @@ class SequenceTable {
   /// Returns the sequence, or nullptr when the id does not exist.
   Sequence* find(SequenceId id) noexcept {
     const std::uint64_t slot = slot_of(id);
-    if (slot >= slots_.size() || slots_[slot].id != id || id == kNoSequence) [[unlikely]] {
+    if (slot >= num_slots_ || slots_[slot].id != id || id == kNoSequence) [[unlikely]] {
       return nullptr;
     }
     return &slots_[slot];
@@ -68,12 +68,14 @@ class SequenceTable {
   const Sequence* find(SequenceId id) const noexcept {
     return const_cast<SequenceTable*>(this)->find(id);
   }
+  /// Returns the sequence. Requires that the id exists.
+  Sequence& get(SequenceId id) noexcept { return slots_.data()[slot_of(id)]; }
   /// Returns the slot of an id's record.
   static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
   /// Returns the sequence in a slot, or nullptr when there is none.
   Sequence* at(std::int32_t slot) noexcept {
     const auto place = static_cast<std::size_t>(slot);  // a negative one is past the end
-    return place < slots_.size() && slots_[place].id != kNoSequence ? &slots_[place] : nullptr;
+    return place < num_slots_ && slots_[place].id != kNoSequence ? &slots_[place] : nullptr;
   }
   /// Calls visit(SequenceId, const Sequence&) for each sequence, by slot.
   template <class Visit>
@@ -85,9 +87,10 @@ class SequenceTable {
 
  private:
   std::size_t capacity_left() const noexcept {
-    return slots_.size() - static_cast<std::size_t>(size_);
+    return num_slots_ - static_cast<std::size_t>(size_);
   }
 
+  std::size_t num_slots_;  // asking slots_ for it would divide
   std::vector<Sequence> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::int64_t size_ = 0;

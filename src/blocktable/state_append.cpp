@@ -77,7 +77,7 @@ std::int32_t BlockTables::Impl::Groups::States::writes_over_until(const Sequence
 }
 
 void BlockTables::Impl::Groups::States::begin_step() noexcept {
-  for (Output& output : outputs) output.num_extras = 0;
+  for (Output& output : outputs) output.num_extras = output.num_offsets = 0;
 }
 
 /// Takes the marks of all groups of a row, or none: checkpoints do without when pages are short.
@@ -92,7 +92,7 @@ void BlockTables::Impl::Groups::States::take_marks(Sequence& s, std::int64_t wan
     const std::int64_t m = groups.list[of.group].blocks_per_page;
     const std::int64_t entries = table_of(s.id, of).tree.num_entries;
     pages += (blocks + m - 1) / m;
-    table_pages += PageTree::pages_for(entries + blocks) - PageTree::pages_for(entries);
+    table_pages += PageTree::pages_to_grow(entries, blocks);
     num_blocks += blocks;
     wanted_marks[count++] = {.holder = s.holder,
                              .count = static_cast<std::uint32_t>(blocks),
@@ -223,7 +223,7 @@ void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::
   const auto parts = static_cast<std::size_t>(of.parts);
   std::int32_t* const read = output.read.data() + row * parts;
   std::int32_t* const write = output.write.data() + row * parts;
-  output.extra_offsets[row] = static_cast<std::int32_t>(output.num_extras);
+  output.begin_row(row);
   std::copy_n(present_of(s.id, of), parts, read);
   for (Version& version : versions_of(s.id, of)) version.was = version.length;
   if (wanted > 0) {
@@ -233,21 +233,14 @@ void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::
   }
 }
 
-/// A row that had the same state in the step before has its slots.
-void BlockTables::Impl::Groups::States::write_over(const Sequence& s, std::int64_t wanted,
-                                                   std::size_t row) noexcept {
-  const std::size_t slot = Groups::slot_of(s.id);
-  const bool has_slots = std::exchange(row_states[row], state_numbers[slot]) == state_numbers[slot];
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const Of& of = list[i];
-    Output& output = outputs[i];
-    output.extra_offsets[row] = static_cast<std::int32_t>(output.num_extras);
-    versions[slot * max_versions + of.first_version] = {
-        .length = static_cast<std::int32_t>(s.length + wanted), .was = s.length};
-    if (has_slots) continue;
+/// A row reads and writes the present states.
+void BlockTables::Impl::Groups::States::hand_out_present(SequenceId id, std::size_t row) noexcept {
+  row_states[row] = state_numbers[Groups::slot_of(id)];
+  for (const Of& of : list) {
+    Output& output = outputs[index_of(of)];
     const std::size_t first = row * static_cast<std::size_t>(of.parts);
-    std::copy_n(present_of(s.id, of), of.parts, output.read.data() + first);
-    std::copy_n(present_of(s.id, of), of.parts, output.write.data() + first);
+    std::copy_n(present_of(id, of), of.parts, output.read.data() + first);
+    std::copy_n(present_of(id, of), of.parts, output.write.data() + first);
   }
 }
 
@@ -268,7 +261,7 @@ std::span<const StateSlots> BlockTables::Impl::Groups::States::end_step(std::siz
   for (const Of& of : list) {
     Output& output = outputs[index_of(of)];
     const auto parts = static_cast<std::size_t>(of.parts);
-    output.extra_offsets[rows] = static_cast<std::int32_t>(output.num_extras);
+    output.begin_row(rows);
     slots[index_of(of)] = {
         .group = static_cast<std::int32_t>(of.group),
         .num_parts = static_cast<std::int32_t>(of.parts),

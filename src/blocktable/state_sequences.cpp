@@ -128,7 +128,7 @@ Status BlockTables::Impl::Groups::States::take_checkpoint(Sequence& s, std::int6
   std::int64_t needed = 0;
   for (const Of& of : list) {
     const std::int64_t entries = table_of(s.id, of).tree.num_entries;
-    needed += PageTree::pages_for(entries + of.parts) - PageTree::pages_for(entries);
+    needed += PageTree::pages_to_grow(entries, of.parts);
   }
   if (needed > t.pages.available()) {
     return exhausted(Resource::table_page, static_cast<std::uint64_t>(needed),
