@@ -43,6 +43,7 @@ void gnutls_global_deinit() {}
 @stubs@#pragma GCC visibility pop
 }
 ]])
+# Alone, so that a build that links the objects of another one (KVARENA_RELINK_FROM) can leave it out.
 set_source_files_properties(${folder}/without_tls.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_sources(kvarena_static_microhttpd INTERFACE ${folder}/without_tls.cpp)
 target_link_libraries(kvarena_static_microhttpd INTERFACE ${folder}/libhttp.a)

@@ -43,7 +43,7 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
   num_growths = num_shared_tails = num_copies = 0;
   num_new_blocks = 0;
   claim_serial = claims_of_others();
-  std::int64_t total_tokens = 0;
+  std::int64_t num_tokens = 0;
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     Sequence* sequence = sequences.find(demands.id(i));
@@ -67,9 +67,9 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     if (length > sequence->max_length) {
       return fail(index, too_long(demands.id(i), length, sequence->max_length));
     }
-    total_tokens += tokens_wanted;
-    if (total_tokens > max_append_tokens) {
-      return fail(index, too_many_tokens(total_tokens, max_append_tokens, demands.id(i)));
+    num_tokens += tokens_wanted;
+    if (num_tokens > max_append_tokens) {
+      return fail(index, too_many_tokens(num_tokens, max_append_tokens, demands.id(i)));
     }
     if (tokens_wanted <= sequence->room && sequence->claims_seen == claim_serial) [[likely]]
       continue;
@@ -84,7 +84,7 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     }
     if (growth.new_entries > 0 || growth.copies_tail) growths[num_growths++] = growth;
   }
-  num_new_tokens = total_tokens;
+  num_new_tokens = num_tokens;
   return {};
 }
 

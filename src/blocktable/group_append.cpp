@@ -244,7 +244,7 @@ void BlockTables::Impl::Groups::fill_blocks(const Sequence& s, std::size_t g, st
   }
 }
 
-/// Where fill writes: members would be read again after each slot.
+/// Where fill writes. A compiler would read members again after each slot that is written.
 struct BlockTables::Impl::Groups::Target {
   const std::int64_t* slot_bases;
   std::int64_t* slots;

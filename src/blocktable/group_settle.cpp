@@ -34,8 +34,8 @@ void BlockTables::Impl::Groups::for_each_leaving(SequenceId id, Visit visit) con
   }
 }
 
-/// Blocks leave the row when the append is settled. Prepares the cache for their table entries,
-/// which were used last when the blocks were full.
+/// Notes that blocks leave a row when the append is settled. Prepares the cache for their table
+/// entries, which were used last when the blocks were full.
 void BlockTables::Impl::Groups::note_due(SequenceId id, std::size_t row) noexcept {
   due[num_due++] = static_cast<std::uint32_t>(row);
   for_each_leaving(id, [&](std::int32_t leaf, std::int32_t place) {
@@ -44,7 +44,7 @@ void BlockTables::Impl::Groups::note_due(SequenceId id, std::size_t row) noexcep
   });
 }
 
-/// The same for what the manager has of these blocks.
+/// Prepares the cache for what the manager has of the blocks that leave.
 void BlockTables::Impl::Groups::prefetch_due() const noexcept {
   for (std::size_t i = 0; i < num_due; ++i) {
     const SequenceId id = t.grown[due[i]].id;

@@ -126,7 +126,7 @@ Result<SequenceId> BlockTables::Impl::Groups::insert(const SequenceOptions& opti
   cross_tokens[slot_of(*id)] = options.cross_tokens;
   set_promise(*id, 0);
   if (states) states->begin(*id);
-  note_release(*t.sequences.find(*id));
+  note_release(t.sequences.get(*id));
   return id;
 }
 
@@ -136,7 +136,6 @@ void BlockTables::Impl::Groups::place_tails(Sequence& s) noexcept {
   for (std::size_t g = 0; g < size(); ++g) {
     const Group& group = list[g];
     if (!group.grows()) continue;
-    slot_bases[slot_of(s.id) * size() + g] = 0;
     its[g].fits_until = 0;
     if (s.length > 0) begin_block(s, g, (s.length - 1) / group.block_size);
   }

@@ -95,7 +95,7 @@ struct PageTree {
   Generation& generation_at(TablePages& pool, std::int32_t index) const noexcept {
     return pool.generations(leaf_page(pool, index >> kPageShift))[index & kPageMask];
   }
-  /// Appends entries. Requires pages_for(new) - pages_for(old) available pages.
+  /// Appends entries. Requires pages_to_grow(num_entries, count) available pages.
   void append(TablePages& pool, const BlockId* ids, const Generation* generations,
               std::int32_t count) noexcept {
     const std::int32_t place = num_entries & kPageMask;

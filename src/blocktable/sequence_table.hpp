@@ -69,7 +69,7 @@ class SequenceTable {
     return const_cast<SequenceTable*>(this)->find(id);
   }
   /// Returns the sequence. Requires that the id exists.
-  Sequence& get(SequenceId id) noexcept { return slots_.data()[slot_of(id)]; }
+  Sequence& get(SequenceId id) noexcept { return slots_[slot_of(id)]; }
   /// Returns the slot of an id's record.
   static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
   /// Returns the sequence in a slot, or nullptr when there is none.

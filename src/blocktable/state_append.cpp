@@ -233,7 +233,6 @@ void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::
   }
 }
 
-/// A row reads and writes the present states.
 void BlockTables::Impl::Groups::States::hand_out_present(SequenceId id, std::size_t row) noexcept {
   row_states[row] = state_numbers[Groups::slot_of(id)];
   for (const Of& of : list) {

@@ -125,7 +125,6 @@ BlockTables::Impl::Groups::States::States(Groups& its_groups, const BlockTablesO
                     .keeps = options.can_undo && spec.keeps_for_undo,
                     .first_part = first_part,
                     .first_version = first_version});
-    first_versions.push_back(first_version);
     const auto parts = static_cast<std::size_t>(spec.num_parts);
     first_part += parts;
     first_version += 2 * (static_cast<std::size_t>(spec.rollback_tokens) + 1);

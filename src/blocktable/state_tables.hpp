@@ -14,6 +14,7 @@
 #include "blocktable/checkpoint_list.hpp"
 #include "blocktable/group_tables.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -53,9 +54,8 @@ struct BlockTables::Impl::Groups::States {
     LazyArray<std::int32_t> extra_tokens;
     LazyArray<std::int32_t> extra_slots;
     std::size_t num_extras = 0;
-    std::size_t num_offsets = 0;
-    /// The extras of a row, and of those in front of it that had none, begin behind the ones so
-    /// far.
+    std::size_t num_offsets = 0;  ///< rows whose extra_offsets are written
+    /// Begins the extras of a row. Rows in front of it whose offsets are not written have none.
     void begin_row(std::size_t row) noexcept {
       std::fill(extra_offsets.data() + num_offsets, extra_offsets.data() + row + 1,
                 static_cast<std::int32_t>(num_extras));
@@ -117,16 +117,18 @@ struct BlockTables::Impl::Groups::States {
   void take_marks(Sequence& s, std::int64_t wanted);
   /// Hands out the slots of a row and notes its new states. The length is still the old one.
   void step(Sequence& s, std::int64_t wanted, std::size_t row) noexcept;
-  /// The same for a row that only writes over its states. When it had the same ones in the step
-  /// before, it has their slots.
+  /// The same for a row that only writes over its states. If the row had the same states in the
+  /// step before, their slots are there already.
   void write_over(const Sequence& s, std::int64_t wanted, std::size_t row) noexcept {
     const std::size_t slot = Groups::slot_of(s.id);
     Version* const its = versions.data() + slot * max_versions;
-    for (const std::size_t first : first_versions) {
-      its[first] = {.length = static_cast<std::int32_t>(s.length + wanted), .was = s.length};
+    for (const Of& of : list) {
+      its[of.first_version] = {.length = static_cast<std::int32_t>(s.length + wanted),
+                               .was = s.length};
     }
     if (row_states[row] != state_numbers[slot]) hand_out_present(s.id, row);
   }
+  /// Hands out the slots of the present states: the row reads and writes them.
   void hand_out_present(SequenceId id, std::size_t row) noexcept;
   /// Completes what the append returns.
   std::span<const StateSlots> end_step(std::size_t rows) noexcept;
@@ -219,11 +221,10 @@ struct BlockTables::Impl::Groups::States {
   std::int64_t every;      // checkpoint_every_tokens; 0: none
   LazyArray<Asked> asked;  // [max_sequences]
   std::vector<Of> list;
-  std::int64_t parts_of_all = 0;            // blocks of a checkpoint
-  std::size_t max_versions = 0;             // of a sequence, in all groups
-  std::vector<std::size_t> first_versions;  // by group of states
-  LazyArray<Held> held;                     // [max_sequences, groups of states]
-  LazyArray<Version> versions;              // [max_sequences, max_versions]
+  std::int64_t parts_of_all = 0;    // blocks of a checkpoint
+  std::size_t max_versions = 0;     // of a sequence, in all groups
+  LazyArray<Held> held;             // [max_sequences, groups of states]
+  LazyArray<Version> versions;      // [max_sequences, max_versions]
   LazyArray<std::int32_t> present;  // [max_sequences, parts_of_all] table ids of the present states
   LazyArray<std::uint64_t> state_numbers;  // [max_sequences] another one whenever `present` changes
   LazyArray<std::uint64_t> row_states;  // [rows] of the state that the row reads and writes; or 0
