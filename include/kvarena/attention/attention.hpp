@@ -50,9 +50,11 @@ struct AttentionArgs {
                                    ///< null
   const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft trees of at most 64 query tokens a
                                              ///< row: bit j of query token i says whether it sees
-                                             ///< query token j of its row. It sees itself and all
-                                             ///< older tokens; with a window, the last of all
-                                             ///< these. Null: causal
+                                             ///< query token j of its row, also a later one. It
+                                             ///< sees itself and all older tokens whatever its own
+                                             ///< bit is, and bits past the row's last query token
+                                             ///< count for nothing. With a window it sees the last
+                                             ///< ones of all that it would see. Null: causal
   std::int64_t q_token_stride_bytes = 0;     ///< from one token of q to the next; 0: dense. Else a
                                              ///< multiple of the element, at least a dense token,
                                              ///< at most 2^40. Where q or out is not 16-byte

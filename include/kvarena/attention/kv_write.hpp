@@ -18,7 +18,7 @@ namespace kvarena {
 
 /// K and V of new tokens of one layer, and their slots.
 struct AppendArgs {
-  KvLayerView kv;                           ///< f32, f16 or bf16, rows order
+  KvLayerView kv;                           ///< on a CPU f32, f16 or bf16, rows order
   const void* key = nullptr;                ///< [num_tokens, num_kv_heads, head_dim_k]
   const void* value = nullptr;              ///< [num_tokens, num_kv_heads, head_dim_v]; may be null
                                             ///< when the V plane aliases the K plane
@@ -32,11 +32,12 @@ struct AppendArgs {
   std::int64_t value_token_stride_bytes = 0;  ///< of `value`; the same
 };
 
-/// Writes exactly the slots named and converts to the planes' types (round to nearest even). Slots
-/// must be distinct. With `workers` the tokens are divided among the workers. Returns
-/// invalid_argument (`token_index` with the slot and its range; pointer; alignment; span_size of a
-/// token stride; ...) or
-/// unsupported (`dtype`, `tile_order`); nothing is written then. O(bytes).
+/// Writes exactly the slots named and converts to the planes' types (round to nearest even). On
+/// CUDA a number for fp8 is multiplied by the inverse of its scale first; what is beyond 448 then,
+/// or infinite, becomes 448 with its sign, and NaN stays NaN. Slots must be distinct. With
+/// `workers` the tokens are divided among the workers. Returns invalid_argument (`token_index` with
+/// the slot and its range; pointer; alignment; span_size of a token stride; ...) or unsupported
+/// (`dtype`, `tile_order`); nothing is written then. O(bytes).
 KVARENA_EXPORT Status append_kv(const AppendArgs& args, CpuWorkers* workers = nullptr) noexcept;
 
 /// A part of every block: `bytes` bytes at `base + block * block_stride`. A block-major pool is one
