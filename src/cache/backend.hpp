@@ -32,7 +32,7 @@ struct BackendOptions {
   std::int32_t max_sequence_blocks = 0;      ///< CUDA: entries of the longest table
   std::int64_t max_sequence_tokens = 0;      ///< CUDA, with groups: of the longest sequence
   std::int64_t checkpoint_every_tokens = 0;  ///< of states
-  bool scrubs = false;  ///< whether StepGrowth::scrubs makes the copies on write
+  bool scrubs = false;  ///< whether StepGrowth::scrubs makes the copies on write of K and V
   StepLimits limits;
   WorkspacePlan workspaces;  ///< result of plan_workspaces for the other options
 };
@@ -41,8 +41,10 @@ struct BackendOptions {
 struct StepGrowth {
   std::size_t slot = 0;  ///< slot of the ring; the step that used it last has completed
   std::span<const AppendDemand> demands;
-  const AppendResult& appended;            ///< the backend makes its copies
-  ScrubPlan scrubs;                        ///< valid during the call
+  const AppendResult& appended;  ///< the backend makes its copies
+  /// Of the pool, or of the pages and then of each part of the groups, in the order in which they
+  /// are made; empty: none. Valid during the call.
+  std::span<const ScrubPlan> scrubs;
   const RecordedStep* recorded = nullptr;  ///< shape of the graph that runs the step; null: no
                                            ///< graph
 };

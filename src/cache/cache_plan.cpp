@@ -4,8 +4,8 @@
 #include "base/range_checks.hpp"
 #include "cache/backend_sizes.hpp"
 #include "cache/cache_options.hpp"
+#include "cache/cache_scrubs.hpp"
 #include "cache/encoder_writes.hpp"
-#include "cache/scrub_planner.hpp"
 #include "device/request_checks.hpp"
 #include "kvarena/allocator/layer_view.hpp"
 #include "kvarena/attention/cpu_workers.hpp"
@@ -273,8 +273,12 @@ CacheFootprint footprint_of(const CachePlan& plan) noexcept {
         plan.groups->layout, plan.options.max_sequences, plan.backend.limits.max_rows);
   }
   if (plan.backend.scrubs) {
-    footprint.host_bytes += ScrubPlanner::host_bytes(
-        plan.pool.num_blocks, plan.options.layout.block_size_tokens, plan.backend.limits);
+    footprint.host_bytes +=
+        plan.groups
+            ? CacheScrubs::host_bytes(*plan.groups, plan.pool.num_blocks,
+                                      plan.options.max_sequences, plan.backend.limits)
+            : CacheScrubs::host_bytes(plan.pool.num_blocks, plan.options.layout.block_size_tokens,
+                                      plan.backend.limits);
   }
   if (plan.target.kind == DeviceKind::host) return footprint;
   if (const Result<TableBytes> tables = table_bytes(plan); tables) {

@@ -81,7 +81,7 @@ class CudaBackend final : public Backend {
   AttentionArgs args_for(const Schedule& schedule) const noexcept;
   Status reset_schedules(const Batch& batch, void* stream);
   Status launch_step(void* stream, bool is_recorded);
-  Status launch_scrubs(const ScrubPlan& plan, void* stream);
+  Status launch_scrubs(std::span<const ScrubPlan> plans, void* stream);
   /// Runs `launch(native stream)` with the GPU current.
   template <class Launch>
   Status launch_on_gpu(Launch launch) const {
@@ -215,7 +215,9 @@ Status CudaBackend::launch_step(void* stream, bool is_recorded) {
 }
 
 /// Queues the scrubs of a step, copies first.
-Status CudaBackend::launch_scrubs(const ScrubPlan& plan, void* stream) {
+Status CudaBackend::launch_scrubs(std::span<const ScrubPlan> plans, void* stream) {
+  if (plans.empty()) return {};
+  const ScrubPlan& plan = plans[0];
   if (Status s = blocks_.launch_scrubs(plan.copies, stream); !s) return s;
   copies_are_queued_ = !plan.copies.empty();
   return blocks_.launch_scrubs(plan.clears, stream);

@@ -62,4 +62,19 @@ Status CudaBlocks::launch_scrubs(std::span<const kernels::BlockScrub> scrubs, vo
   return kernels::launch_scrub(params, static_cast<cudaStream_t>(stream));
 }
 
+Status launch_group_scrubs(std::span<const std::vector<kernels::ScrubParams>> params,
+                           std::span<const ScrubPlan> plans, void* stream) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (const std::span<const kernels::BlockScrub> list : {plans[i].copies, plans[i].clears}) {
+      if (list.empty()) continue;
+      for (kernels::ScrubParams its : params[i]) {
+        its.scrubs = list.data();
+        its.num_scrubs = std::ssize(list);
+        if (Status s = kernels::launch_scrub(its, static_cast<cudaStream_t>(stream)); !s) return s;
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace kvarena

@@ -2,13 +2,16 @@
 
 /// @file
 /// `CudaBlocks`: queues the work on whole blocks of a CUDA backend's pool: copies on write and
-/// scrubs. It holds plain numbers. The arena must outlive it.
+/// scrubs. It holds plain numbers. The arena must outlive it. A pool with groups has its own
+/// scrubs.
 
+#include "cache/scrub_params.hpp"
 #include "cache/scrub_planner.hpp"
 #include "kernels/params.h"
 #include "kvarena/allocator/arena.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kvarena {
@@ -29,5 +32,10 @@ class CudaBlocks {
   std::vector<kernels::CopyBlocksParams> copies_;  // one for each launch, without a list
   kernels::ScrubParams scrub_;                     // without a list
 };
+
+/// Queues the scrubs of a pool with groups, copies before the others in each plan. `params` are
+/// those of group_scrub_params.
+Status launch_group_scrubs(std::span<const std::vector<kernels::ScrubParams>> params,
+                           std::span<const ScrubPlan> plans, void* stream);
 
 }  // namespace kvarena

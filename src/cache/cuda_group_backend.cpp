@@ -2,6 +2,7 @@
 
 #include "cache/backend_sizes.hpp"
 #include "cache/cuda_backend.hpp"
+#include "cache/cuda_blocks.hpp"
 #include "cache/device_batch.hpp"
 #include "cache/group_plan.hpp"
 #include "kernels/copy_blocks/copy_blocks.h"
@@ -29,6 +30,7 @@ CudaGroupBackend::CudaGroupBackend(CudaDevice& device, StreamId stream, GroupDev
 /// Keeps the shape of each group, from its first layer, and the blocks of each part.
 Status CudaGroupBackend::create_groups(const Arena& arena, const BackendOptions& options) {
   const std::int32_t capability = 10 * device_.info().major + device_.info().minor;
+  if (options.scrubs) scrubs_ = group_scrub_params(arena);
   for (std::size_t part = 0; part < layout_.parts().size(); ++part) {
     const GroupLayout::Part& its = layout_.parts()[part];
     const Result<KvLayerView> view = arena.layer_view(its.layout.planes()[0].layer);
@@ -74,7 +76,7 @@ void CudaGroupBackend::count_rows(const StepGrowth& growth) noexcept {
     group.rows = count_group_rows(group.table, group.step_classes(), rows);
   }
   for (std::size_t part = 0; part < parts_.size(); ++part) {
-    parts_[part].num_copies = tables_.num_copies(part);
+    parts_[part].num_copies = !scrubs_.empty() ? 0 : tables_.num_copies(part);
   }
   states_.count_copies(tables_);
 }
@@ -87,7 +89,7 @@ void CudaGroupBackend::count_rows(const RecordedStep& shape) noexcept {
   }
   for (Part& part : parts_) {
     const bool is_cross = groups_[part.group].table.kind == PagedKind::cross;
-    part.num_copies = is_cross ? 0 : shape.num_rows;
+    part.num_copies = is_cross || !scrubs_.empty() ? 0 : shape.num_rows;
   }
   states_.count_copies(shape);
 }
@@ -164,8 +166,8 @@ Status CudaGroupBackend::launch_step(void* stream, bool is_recorded) {
   return {};
 }
 
-/// A step that a graph runs queues only its name, and a reset of the workspaces when its shape is
-/// new. Its other work is in the graph.
+/// A step that a graph runs queues only its name, its scrubs, and a reset of the workspaces when
+/// its shape is new. Its other work is in the graph.
 Result<StepBatch> CudaGroupBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
@@ -183,9 +185,9 @@ Result<StepBatch> CudaGroupBackend::begin(const StepGrowth& growth, BlockTables&
   } else {
     count_rows(growth);
   }
-  copies_are_queued_ = false;
   const Status launched = launch_on_gpu(device_, stream_, ordinal_, [&](void* stream) {
     if (Status s = reset_schedules(stream); !s) return s;
+    if (Status s = launch_group_scrubs(scrubs_, growth.scrubs, stream); !s) return s;
     return is_replayed ? tables_.expect(stream_) : launch_step(stream, false);
   });
   if (!launched) {
@@ -198,8 +200,7 @@ Result<StepBatch> CudaGroupBackend::begin(const StepGrowth& growth, BlockTables&
 /// The slots of tokens are those of the parts alone.
 StepBatch CudaGroupBackend::batch_of(const AppendResult& appended,
                                      std::int64_t num_tokens) const noexcept {
-  const std::size_t num_slots = parts_.size() * static_cast<std::size_t>(num_tokens);
-  return {.slots = appended.slots.first(num_slots),
+  return {.slots = appended.slots.first(parts_.size() * static_cast<std::size_t>(num_tokens)),
           .device_slots = tables_.view(0).slots,
           .num_tokens = num_tokens,
           .num_copies = std::ssize(appended.copies),

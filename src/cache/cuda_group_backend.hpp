@@ -92,6 +92,9 @@ class CudaGroupBackend final : public Backend {
   GroupLayout layout_;
   std::vector<Group> groups_;
   std::vector<Part> parts_;
+  /// Of the pages, then by part, without lists. They make the copies on write of K and V. None: no
+  /// scrubs.
+  std::vector<std::vector<kernels::ScrubParams>> scrubs_;
   CudaStates states_;
   LazyArray<SequenceId> sequences_;  // of the step's rows
   LazyArray<std::int32_t> slots_;    // the same

@@ -24,7 +24,7 @@ Result<std::unique_ptr<Backend>> GroupBackend::create(Device& device, const Aren
   std::unique_ptr<GroupBackend> backend(
       new GroupBackend(device, arena, stream, std::move(*workers), std::move(*workspaces)));
   if (Status status = backend->create_groups(arena, options); !status) return status;
-  backend->create_steps(options);
+  backend->create_steps(arena, options);
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
@@ -35,8 +35,7 @@ Status GroupBackend::create_groups(const Arena& arena, const BackendOptions& opt
     views_.resize(group_of(part));  // groups of states have no view
     limits_.resize(group_of(part));
     first_parts_.resize(group_of(part));
-    const std::int32_t layer = layout_.parts()[part].layout.planes()[0].layer;
-    const Result<KvLayerView> view = arena.layer_view(layer);
+    const auto view = arena.layer_view(layout_.parts()[part].layout.planes()[0].layer);
     if (!view) return view.status();
     views_.push_back(*view);
     limits_.push_back(host_limits(options, *view));
@@ -46,7 +45,7 @@ Status GroupBackend::create_groups(const Arena& arena, const BackendOptions& opt
 }
 
 /// Makes the steps of the ring. Calls of write_cross have places of their own, one a row and layer.
-void GroupBackend::create_steps(const BackendOptions& options) {
+void GroupBackend::create_steps(const Arena& arena, const BackendOptions& options) {
   const std::size_t num_parts = layout_.parts().size();
   std::size_t cross_layers = 0;
   for (const PagedGroup& group : layout_.groups()) {
@@ -62,6 +61,7 @@ void GroupBackend::create_steps(const BackendOptions& options) {
       const std::int64_t longest = options.max_sequence_tokens / part.layout.block_size() + 1;
       step.parts.emplace_back(options.limits, longest);
     }
+    if (options.scrubs) step.scrubs = StepScrubs(arena, options.limits);
     step.states.emplace_back(layout_,
                              StateStepLimits{options.limits.max_rows, options.limits.max_tokens,
                                              options.checkpoint_every_tokens});
@@ -93,7 +93,7 @@ Status GroupBackend::capture(Step& step, BlockTables& tables, const StepGrowth& 
     slot.num_rows = static_cast<std::int32_t>(rows);
     slot.num_tokens = step.num_tokens;
     slot.num_copies = 0;
-    for (std::size_t i = 0; i < appended.copies.size(); ++i) {
+    for (std::size_t i = 0; !step.scrubs.are_on() && i < appended.copies.size(); ++i) {
       if (appended.copy_groups[i] != static_cast<std::int32_t>(part)) continue;
       slot.copies[slot.num_copies++] = appended.copies[i];
     }
@@ -145,14 +145,13 @@ Status GroupBackend::plan(Step& step) {
 
 Result<StepBatch> GroupBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   Step& step = steps_[growth.slot];
-  copies_are_queued_ = false;
   if (Status s = capture(step, tables, growth); !s) return s;
   if (Status s = plan(step); !s) return s;
   step_ = &step;
   step.num_operations = 1;
-  Operation& first = step.operations.front();
-  first = {.backend = this, .step = &step, .append = {}, .attention = {}};
-  if (!growth.appended.copies.empty()) {
+  Operation& first =
+      step.operations.front() = {.backend = this, .step = &step, .append = {}, .attention = {}};
+  if (step.scrubs.capture(growth.scrubs) || !growth.appended.copies.empty()) {
     if (Status s = device_.launch_host(run_copies, &first, stream_); !s) return s;
   }
   const auto num_slots = step.parts.size() * static_cast<std::size_t>(step.num_tokens);
@@ -275,10 +274,11 @@ Status GroupBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
 
 // ---- on the stream -----------------------------------------------------------------------------
 
-/// Copies the bytes of whole blocks, part by part, and of states.
+/// Copies the bytes of whole blocks or scrubs them, part by part, and copies those of states.
 Status GroupBackend::run_copies(void* operation) {
   const auto& o = *static_cast<const Operation*>(operation);
   const GroupLayout& layout = o.backend->layout_;
+  o.step->scrubs.run();
   for (std::size_t part = 0; part < o.step->parts.size(); ++part) {
     const PagedBlocks& blocks = layout.parts()[part].blocks;
     const StepSlot& slot = o.step->parts[part];

@@ -6,6 +6,7 @@
 
 #include "cache/backend.hpp"
 #include "cache/state_step.hpp"
+#include "cache/step_scrubs.hpp"
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"
@@ -54,7 +55,8 @@ class GroupBackend final : public Backend {
   };
   /// The tables, plans and calls of a step.
   struct Step {
-    std::vector<StepSlot> parts;        ///< without slots
+    std::vector<StepSlot> parts;  ///< without slots
+    StepScrubs scrubs;
     std::vector<StateStep> states;      ///< one
     LazyArray<std::int64_t> slots;      ///< [parts, num_tokens]
     std::vector<std::byte*> workspace;  ///< by group; borrowed
@@ -73,7 +75,7 @@ class GroupBackend final : public Backend {
         base_(arena.base()),
         layout_(*arena.groups()) {}
   Status create_groups(const Arena& arena, const BackendOptions& options);
-  void create_steps(const BackendOptions& options);
+  void create_steps(const Arena& arena, const BackendOptions& options);
   Status capture(Step& step, BlockTables& tables, const StepGrowth& growth);
   Status plan(Step& step);
   std::size_t part_of(std::int32_t layer) const noexcept {

@@ -25,9 +25,6 @@ Status check_options(const KvCacheOptions& options) noexcept {
   if (options.order != BlockOrder::block_major) {
     return unsupported_option(Option::order, static_cast<std::uint64_t>(options.order));
   }
-  if (options.scrub != Scrub::never) {
-    return unsupported_option(Option::scrub, static_cast<std::uint64_t>(options.scrub));
-  }
   if (Status s = check_option(Option::window_tokens, options.window_tokens, 0, 0); !s) return s;
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   return check_option(Option::page_sequence_tokens, options.page_sequence_tokens, 0, kMost);

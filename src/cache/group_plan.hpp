@@ -27,7 +27,7 @@ struct GroupPlan {
 
 /// Plans the groups of `options`, and sets options.layout to the shape of the first, with the
 /// smallest blocks of all. Returns what GroupLayout::create and check_states return; unsupported
-/// (order), (scrub); or invalid_argument (window_tokens), (page_sequence_tokens), (num_q_heads).
+/// (order); or invalid_argument (window_tokens), (page_sequence_tokens), (num_q_heads).
 Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind);
 
 /// Returns what attention over a group sees: fills in window, chunk or sees_all.

@@ -54,7 +54,8 @@ void HostBackend::create_steps(const Arena& arena, const BackendOptions& options
   const auto num_steps = static_cast<std::size_t>(options.limits.steps_in_flight);
   const auto num_plans = static_cast<std::size_t>(num_windows(options));
   const std::int64_t max_scrubs =
-      options.limits.max_rows + ScrubPlanner::max_clears(options.block_size_tokens, options.limits);
+      options.limits.max_rows +
+      ScrubPlanner::max_clears({.block_size_tokens = options.block_size_tokens}, options.limits);
   steps_.reserve(num_steps);
   while (steps_.size() < num_steps) {
     const std::size_t first = steps_.size() * num_plans;
@@ -90,7 +91,8 @@ Status HostBackend::plan(Step& step) {
 
 /// Queues the work in front of the step's writes: its copies, or its scrubs, which include the
 /// copies.
-Status HostBackend::queue_copies(Step& step, const ScrubPlan& scrubs) {
+Status HostBackend::queue_copies(Step& step, std::span<const ScrubPlan> plans) {
+  const ScrubPlan scrubs = plans.empty() ? ScrubPlan{} : plans[0];
   step.num_operations = 1;
   Operation& operation = step.operations.front();
   operation.backend = this;

@@ -7,6 +7,7 @@
 
 #include "cache/backend.hpp"
 #include "cache/device_batch.hpp"
+#include "cache/scrub_params.hpp"
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"
@@ -71,7 +72,7 @@ class HostBackend final : public Backend {
         scrub_(scrub_params(arena)) {}
   void create_steps(const Arena& arena, const BackendOptions& options);
   Status plan(Step& step);
-  Status queue_copies(Step& step, const ScrubPlan& scrubs);
+  Status queue_copies(Step& step, std::span<const ScrubPlan> scrubs);
   Result<Operation*> next_operation();
   Status queue(HostFunction function, Operation* operation);
   static Status run_copies(void* operation);

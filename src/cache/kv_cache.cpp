@@ -85,7 +85,10 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   if (plan.groups && EncoderWrites::are_needed(*arena.groups())) {
     encoders.emplace(*arena.groups(), options.max_sequences, options.max_batch_rows);
   }
-  if (plan.backend.scrubs) {
+  if (plan.backend.scrubs && plan.groups) {
+    scrubs.emplace(options.scrub, *plan.groups, plan.pool.num_blocks, options.max_sequences,
+                   plan.backend.limits);
+  } else if (plan.backend.scrubs) {
     scrubs.emplace(options.scrub, arena.num_blocks(), options.layout.block_size_tokens,
                    plan.backend.limits);
   }
@@ -162,6 +165,7 @@ Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
   const Result<SequenceId> id = impl_->tables->create_sequence(impl_->limited(options));
   if (id && !options.tokens.empty()) impl_->note_prefix(*id);
   if (id && impl_->encoders) impl_->encoders->begin(*id, options.cross_tokens);
+  if (id && impl_->scrubs) impl_->scrubs->note_sequence(*impl_->tables, *id);
   return id;
 }
 Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
@@ -170,9 +174,7 @@ Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
   const Result<SequenceId> child = impl_->tables->fork(parent, length, impl_->limited(options));
   if (child && impl_->in_flight) impl_->in_flight->note_fork(parent, *child);
   if (child && impl_->encoders) impl_->encoders->inherit(parent, *child);
-  if (child && impl_->scrubs) {
-    impl_->scrubs->note_fork(*impl_->tables->info(parent), *impl_->tables->info(*child));
-  }
+  if (child && impl_->scrubs) impl_->scrubs->note_fork(*impl_->tables, parent, *child);
   return child;
 }
 Result<SequenceId> KvCache::create_sequence_from(std::int64_t length,
@@ -181,6 +183,10 @@ Result<SequenceId> KvCache::create_sequence_from(std::int64_t length,
   if (Status status = impl_->check_maximum(options); !status) return status;
   const Result<SequenceId> id =
       impl_->tables->create_sequence_from(length, groups, impl_->limited(options));
+  if (id && impl_->scrubs) {
+    impl_->scrubs->note_foreign_tails();
+    impl_->scrubs->note_sequence(*impl_->tables, *id);
+  }
   if (!id || !impl_->encoders) return id;
   impl_->encoders->begin(*id, options.cross_tokens);
   for (std::size_t group = 0; group < groups.size(); ++group) {

@@ -23,7 +23,7 @@ Result<SequenceId> KvCache::import_sequence(std::int64_t num_tokens, const Seque
   }
   if (Status status = c.check_maximum(options); !status) return status;
   const Result<SequenceId> id = c.tables->import_sequence(num_tokens, c.limited(options), urgency);
-  if (id && c.scrubs) c.scrubs->note_import(*c.tables, *id);
+  if (id && c.scrubs) c.scrubs->note_import(c.manager, *c.tables, *id);
   if (id && c.encoders) {
     c.encoders->begin(*id, options.cross_tokens);
     c.encoders->assume_all(*id);  // it is published when others have written all of its blocks

@@ -6,8 +6,8 @@
 #include "cache/backend.hpp"
 #include "cache/cache_options.hpp"
 #include "cache/cache_plan.hpp"
+#include "cache/cache_scrubs.hpp"
 #include "cache/encoder_writes.hpp"
-#include "cache/scrub_planner.hpp"
 #include "cache/step_order.hpp"
 #include "cache/step_tokens.hpp"
 #include "cache/tokens_in_flight.hpp"
@@ -137,8 +137,8 @@ struct KvCache::Impl {
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
   std::unique_ptr<Backend> backend;
-  std::optional<ScrubPlanner> scrubs;  // none: Scrub::never
-  std::uint64_t step = 0;              // the current step, or the next one
+  std::optional<CacheScrubs> scrubs;  // none: Scrub::never
+  std::uint64_t step = 0;             // the current step, or the next one
   StepPhase phase = StepPhase::between;
   std::int64_t num_tokens = 0;  // of the current append or recording
   std::int32_t num_rows = 0;    // of the same, as are the next two

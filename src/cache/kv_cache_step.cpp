@@ -149,21 +149,21 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
     if (status.option == Option::max_append_tokens) status.option = Option::max_step_tokens;
     return status;
   }
-  ScrubPlan scrub_plan;
+  std::span<const ScrubPlan> scrub_plans;
   AppendResult to_begin = *appended;
   if (scrubs) {
-    scrub_plan = scrubs->plan(*tables, demands, *appended);
-    to_begin.copies = {};  // they are in the plan
+    scrub_plans = scrubs->plan(*tables, demands, *appended);
+    if (!arena.groups()) to_begin.copies = {};  // with groups, the backend leaves out K's and V's
   }
   Result<StepBatch> batch = backend->begin({.slot = slot_index(),
                                             .demands = demands,
                                             .appended = to_begin,
-                                            .scrubs = scrub_plan,
+                                            .scrubs = scrub_plans,
                                             .recorded = recorded},
                                            *tables);
   if (!batch) {
-    if (scrubs) scrubs->forget();
     static_cast<void>(tables->undo_append(backend->copies_are_queued()));
+    if (scrubs) scrubs->forget();
     return batch;
   }
   batch->num_copies = std::ssize(appended->copies);
@@ -298,12 +298,15 @@ Status KvCache::Impl::take_back_append() {
   if (phase == StepPhase::replaying) {
     const Result<bool> has_run = backend->abort_replay(*tables);
     if (!has_run) return has_run.status();
-    copies_are_made = *has_run || scrubs;  // scrubs are queued in front of the graph
+    // Scrubs are queued in front of the graph; the copies of states, in groups, are in it.
+    copies_are_made = *has_run || (scrubs && arena.groups() == nullptr);
     if (!*has_run) serials[slot_index()] = 0;
   }
   phase = StepPhase::begun;
   if (told) told->clear();
-  return tables->undo_append(copies_are_made);
+  const Status undone = tables->undo_append(copies_are_made);
+  if (scrubs) scrubs->note_abort(*tables);
+  return undone;
 }
 
 Status KvCache::abort_step() {

@@ -1,5 +1,7 @@
 #include "cache/scrub_planner.hpp"
 
+#include "blocktable/sequence_table.hpp"
+
 #include <algorithm>
 #include <bit>
 
@@ -7,41 +9,84 @@ namespace kvarena {
 
 using kernels::BlockScrub;
 
-ScrubPlanner::ScrubPlanner(Scrub mode, std::int64_t num_blocks, std::int32_t block_size_tokens,
-                           const StepLimits& limits)
-    : mode_(mode),
-      block_size_(block_size_tokens),
-      shift_(std::countr_zero(static_cast<std::uint32_t>(block_size_tokens))),
-      is_power_of_two_(std::has_single_bit(static_cast<std::uint32_t>(block_size_tokens))),
-      writers_(static_cast<std::size_t>(num_blocks)),
-      foreign_tokens_(static_cast<std::size_t>(num_blocks)),
-      copies_(static_cast<std::size_t>(limits.max_rows)),
-      clears_(static_cast<std::size_t>(max_clears(block_size_tokens, limits))) {}
+namespace {
 
-std::int64_t ScrubPlanner::host_bytes(std::int64_t num_blocks, std::int32_t block_size_tokens,
+// What the leading tokens of a block without a writer say.
+constexpr std::uint16_t kUnknown = 0;
+constexpr std::uint16_t kClean = 1;  // it was cleared, and nobody has written in it since
+
+/// The blocks of an encoder's tokens.
+std::int64_t encoder_blocks(const ScrubBlocks& blocks) noexcept {
+  return (blocks.max_encoder_tokens + blocks.block_size_tokens - 1) / blocks.block_size_tokens;
+}
+
+}  // namespace
+
+ScrubPlanner::ScrubPlanner(Scrub mode, const ScrubBlocks& blocks, const StepLimits& limits,
+                           PageWriters* pages)
+    : mode_(mode),
+      blocks_(blocks),
+      pages_(pages),
+      block_size_(blocks.block_size_tokens),
+      shift_(std::countr_zero(static_cast<std::uint32_t>(block_size_))),
+      is_power_of_two_(std::has_single_bit(static_cast<std::uint32_t>(block_size_))),
+      writers_(static_cast<std::size_t>(blocks.num_ids)),
+      foreign_tokens_(static_cast<std::size_t>(blocks.num_ids)),
+      copies_(static_cast<std::size_t>(limits.max_rows)),
+      clears_(static_cast<std::size_t>(max_clears(blocks, limits))),
+      without_encoder_(static_cast<std::size_t>(blocks.max_sequences)) {
+  if (blocks.max_sequences > 0) encoders_.reserve(static_cast<std::size_t>(limits.max_rows));
+}
+
+std::int64_t ScrubPlanner::host_bytes(const ScrubBlocks& blocks,
                                       const StepLimits& limits) noexcept {
   constexpr auto kWriterBytes =
       static_cast<std::int64_t>(sizeof(std::uint64_t) + sizeof(std::uint16_t));
   constexpr auto kEntryBytes = static_cast<std::int64_t>(sizeof(BlockScrub));
-  return num_blocks * kWriterBytes +
-         (limits.max_rows + max_clears(block_size_tokens, limits)) * kEntryBytes;
+  const std::int64_t rows = blocks.max_sequences > 0 ? limits.max_rows : 0;
+  return (blocks.max_sequences + rows) * static_cast<std::int64_t>(sizeof(std::uint64_t)) +
+         blocks.num_ids * kWriterBytes +
+         (limits.max_rows + max_clears(blocks, limits)) * kEntryBytes;
 }
 
-std::int64_t ScrubPlanner::max_clears(std::int32_t block_size_tokens,
+std::int64_t ScrubPlanner::max_clears(const ScrubBlocks& blocks,
                                       const StepLimits& limits) noexcept {
+  if (blocks.max_encoder_tokens > 0) return limits.max_rows * encoder_blocks(blocks);
   // A row's old last block, and the blocks that its tokens enter; the last of these may be filled
   // only in part.
-  return limits.max_tokens / block_size_tokens + 2 * std::int64_t{limits.max_rows};
+  return limits.max_tokens / blocks.block_size_tokens + 2 * std::int64_t{limits.max_rows};
 }
 
 void ScrubPlanner::note_fork(const SequenceInfo& parent, const SequenceInfo& child) noexcept {
   if (mode_ == Scrub::always || parent.owner != child.owner) has_inherited_tails_ = true;
 }
 
-void ScrubPlanner::note_import(const BlockTables& tables, SequenceId sequence) noexcept {
+void ScrubPlanner::note_import(BlockId block) noexcept {
   has_inherited_tails_ = true;
-  const std::int64_t num_blocks = tables.info(sequence)->num_blocks;
-  for (std::int64_t i = 0; i < num_blocks; ++i) writer_of(*tables.lookup(sequence, i)) = 0;
+  const std::int64_t page = pages_ == nullptr ? 0 : block.value / blocks_.ids_per_page;
+  if (pages_ != nullptr && pages_->note(page, blocks_.part)) set_page(page, kUnknown);
+  writer_of(block) = 0;
+  foreign_of(block) = kUnknown;
+}
+
+/// All blocks of a page have the same content.
+void ScrubPlanner::set_page(std::int64_t page, std::uint16_t content) noexcept {
+  const std::int64_t first = page * blocks_.ids_per_page;
+  std::fill_n(writers_.data() + first, blocks_.ids_per_page, 0);
+  std::fill_n(foreign_tokens_.data() + first, blocks_.ids_per_page, content);
+}
+
+/// The step writes in the block. If its page was another part's, the step clears all of it.
+void ScrubPlanner::enter(BlockId block) noexcept {
+  if (pages_ == nullptr) return;
+  const std::int64_t page = block.value / blocks_.ids_per_page;
+  if (pages_->take(page, blocks_.part)) set_page(page, kClean);
+}
+
+/// Whether nobody has written in the block since its page was cleared.
+bool ScrubPlanner::is_clean(BlockId block) const noexcept {
+  const auto at = static_cast<std::size_t>(block.value);
+  return writers_[at] == 0 && foreign_tokens_[at] == kClean;
 }
 
 /// Returns whose content a row's tokens are. In mode `always` every sequence counts as its own
@@ -72,6 +117,7 @@ void ScrubPlanner::plan_tail(const BlockTables& tables, Row& row, BlockId block,
     copies_[num_copies_] = {copies[num_copies_].source, block, kept};
     const BlockId source = copies[num_copies_++].source;
     const std::uint64_t owner = owner_of(tables, row);
+    enter(block);
     foreign_of(block) = writer_of(source) != owner
                             ? static_cast<std::uint16_t>(kept)
                             : std::min(foreign_of(source), static_cast<std::uint16_t>(kept));
@@ -82,57 +128,100 @@ void ScrubPlanner::plan_tail(const BlockTables& tables, Row& row, BlockId block,
   if (writer_of(block) != owner || foreign_of(block) > kept) clear(block, kept, owner);
 }
 
+/// Clears a block that a row's tokens enter, unless all that it holds is the owner's.
+void ScrubPlanner::clear_entered(const BlockTables& tables, Row& row, BlockId block) noexcept {
+  const std::uint64_t owner = owner_of(tables, row);
+  enter(block);
+  if (is_clean(block)) {
+    writer_of(block) = owner;
+    foreign_of(block) = 0;
+  } else if (mode_ == Scrub::always || writer_of(block) != owner || foreign_of(block) > 0) {
+    clear(block, 0, owner);
+  }
+}
+
 /// A row has an old last block, which plan_tail handles, and blocks that its tokens enter.
 ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDemand> demands,
-                             const AppendResult& appended) noexcept {
+                             std::span<const AppendedRow> rows, const std::int64_t* slots,
+                             std::span<const BlockCopy> copies) noexcept {
   num_copies_ = num_clears_ = 0;
-  const std::int64_t* slots = appended.slots.data();
   const auto block_at = [&](std::int64_t i) {
     return BlockId(
         static_cast<std::int32_t>(is_power_of_two_ ? slots[i] >> shift_ : slots[i] / block_size_));
   };
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const std::int32_t num_new = demands[i].num_tokens;
-    const std::int32_t before = appended.rows[i].length_tokens - num_new;
+    const std::int32_t before = rows[i].length_tokens - num_new;
     const std::int32_t kept = is_power_of_two_ ? before & (block_size_ - 1) : before % block_size_;
     Row row{demands[i].sequence, 0};
     std::int32_t token = 0;
     if (kept != 0) {
-      const bool may_matter = has_inherited_tails_ || num_copies_ < appended.copies.size();
-      if (may_matter && num_new > 0) plan_tail(tables, row, block_at(0), kept, appended.copies);
+      const bool may_matter = has_inherited_tails_ || num_copies_ < copies.size();
+      if (may_matter && num_new > 0) plan_tail(tables, row, block_at(0), kept, copies);
       token = block_size_ - kept;
     }
-    for (; token < num_new; token += block_size_) {
-      const BlockId entered = block_at(token);
-      const std::uint64_t owner = owner_of(tables, row);
-      if (mode_ == Scrub::always || writer_of(entered) != owner || foreign_of(entered) > 0) {
-        clear(entered, 0, owner);
-      }
-    }
+    for (; token < num_new; token += block_size_) clear_entered(tables, row, block_at(token));
     slots += num_new;
   }
   return planned();
 }
 
+// ---- encoders ----------------------------------------------------------------------------------
+
+bool ScrubPlanner::has_encoder(const BlockTables& tables, SequenceId sequence) const noexcept {
+  return static_cast<bool>(tables.slot_of(sequence, 0, blocks_.part));
+}
+
+std::uint64_t& ScrubPlanner::without_encoder(SequenceId sequence) noexcept {
+  return without_encoder_[SequenceTable::slot_of(sequence)];
+}
+
+void ScrubPlanner::note_sequence(const BlockTables& tables, SequenceId sequence) noexcept {
+  const bool is_without = tables.info(sequence)->cross_tokens > 0 && !has_encoder(tables, sequence);
+  without_encoder(sequence) = is_without ? sequence.value : 0;
+}
+
+ScrubPlan ScrubPlanner::plan_encoders(const BlockTables& tables,
+                                      std::span<const AppendDemand> demands) noexcept {
+  num_copies_ = num_clears_ = 0;
+  encoders_.clear();
+  for (const AppendDemand& demand : demands) {
+    const SequenceId sequence = demand.sequence;
+    if (without_encoder(sequence) != sequence.value || !has_encoder(tables, sequence)) continue;
+    without_encoder(sequence) = 0;
+    encoders_.push_back(sequence);
+    Row row{sequence, 0};
+    const std::int32_t num_tokens = tables.info(sequence)->cross_tokens;
+    for (std::int64_t token = 0; token < num_tokens; token += block_size_) {
+      const std::int64_t slot = *tables.slot_of(sequence, token, blocks_.part);
+      clear_entered(tables, row, BlockId(static_cast<std::int32_t>(slot / block_size_)));
+    }
+  }
+  return planned();
+}
+
+/// What the append took has been given back; the next one takes other blocks. A sequence may have
+/// ended meanwhile.
+void ScrubPlanner::note_abort(const BlockTables& tables) noexcept {
+  for (const SequenceId sequence : encoders_) {
+    if (tables.info(sequence)) note_sequence(tables, sequence);
+  }
+  encoders_.clear();
+}
+
+// ---- what was not carried out ------------------------------------------------------------------
+
 /// Blocks without a known writer are cleared when a token enters them.
 void ScrubPlanner::forget() noexcept {
   for (const std::span<const BlockScrub> list : {planned().copies, planned().clears}) {
-    for (const BlockScrub& scrub : list) writer_of(scrub.target) = 0;
+    for (const BlockScrub& scrub : list) {
+      writer_of(scrub.target) = 0;
+      foreign_of(scrub.target) = kUnknown;
+    }
   }
   has_inherited_tails_ = true;  // because a sequence may continue in a block that it wrote itself
-}
-
-kernels::ScrubParams scrub_params(const Arena& arena) noexcept {
-  const KvLayout& layout = arena.layout();
-  const std::int64_t layer_bytes = layout.block_bytes() / layout.num_layers();
-  const std::int64_t times = arena.order() == BlockOrder::block_major ? 1 : arena.num_blocks();
-  return {.kv = *arena.layer_view(0),
-          .key_bytes = layout.plane_bytes(layout.plane_of(0, PlaneKind::key)),
-          .value_bytes = layout.plane_bytes(layout.plane_of(0, PlaneKind::value)),
-          .num_layers = layout.num_layers(),
-          .layer_stride = layer_bytes * times,
-          .scrubs = nullptr,
-          .num_scrubs = 0};
+  for (const SequenceId sequence : encoders_) without_encoder(sequence) = sequence.value;
+  encoders_.clear();
 }
 
 }  // namespace kvarena

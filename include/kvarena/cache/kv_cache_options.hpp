@@ -21,7 +21,10 @@ namespace kvarena {
 /// are: a block that its tokens enter (reserved before or not), the rest of a copy on write behind
 /// the shared tokens, and the rest of the last block of a fork, cut or not, that goes on in place.
 /// append queues the zeros before any token of the step is written. Scrubbing costs 10 bytes of
-/// host memory a block.
+/// host memory a block. With groups a page that goes to another group is cleared as a whole, which
+/// counts for its blocks; so do the blocks of an encoder when an append takes them. A state has
+/// zeros, or what it goes on from, where the cache writes it (in_place); with read_write it keeps
+/// its old bytes until the engine's kernel has written all of it.
 enum class Scrub : std::uint8_t {
   never,            ///< a block keeps its old bytes
   on_owner_change,  ///< except when all content of the block has the same owner
@@ -60,8 +63,9 @@ struct KvCacheOptions {
                                             ///< depend on the rest of its step. CUDA: when the
                                             ///< step's sequences have at most so many tokens
                                             ///< together; <= 2^28
-  bool draft_trees = false;  ///< AttendArgs::tree_mask may be set (speculation with trees); CUDA:
-                             ///< needs compute capability 9.0
+  bool draft_trees = false;  ///< AttendArgs::tree_mask may be set (speculation with trees). CUDA:
+                             ///< needs compute capability 9.0, and a step with one has no prompts
+                             ///< (cuda::row_classes) and no soft cap. Steps without one are free
   std::int32_t max_shared_rows = 256;  ///< CUDA: sequences of a step that may read common leading
                                        ///< blocks together (forks), where the kernels can; 0: each
                                        ///< reads for itself; at most 4096. The workspace grows with
@@ -75,8 +79,8 @@ struct KvCacheOptions {
                                ///< and in lists of allocations, where a process has several
   /// Borrowed during create. Layers that keep different data, in one pool of equal pages. `layout`
   /// and `window_tokens` are not used then, and size.num_blocks, watermark_blocks and promises
-  /// count pages. None: all layers are alike. Without scrub, in block-major order. On CUDA leading
-  /// blocks are not read together.
+  /// count pages. None: all layers are alike. In block-major order. On CUDA leading blocks are not
+  /// read together.
   std::span<const LayerGroup> groups{};
   /// With groups: the page is chosen for sequences of up to so many tokens. It does not limit them.
   /// 0: max_sequence_tokens, or 131,072 when that is 0 too.

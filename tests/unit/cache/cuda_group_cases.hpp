@@ -251,6 +251,12 @@ inline std::vector<GpuCase> all_gpu_cases() {
     all.back().name = "Cached" + all.back().name;
     all.back().options.prefix_cache = true;
   }
+  for (const char* name : {"FullAndWindowBf16", "LatentFp8Indexed", "EncoderBf16",
+                           "ScalesOfTokensEverywhere", "CachedFp8", "ManyKindsF16"}) {
+    all.push_back(*std::ranges::find(all, name, &GpuCase::name));
+    all.back().name = "Scrubbed" + all.back().name;
+    all.back().options.scrub = Scrub::always;
+  }
   return all;
 }
 

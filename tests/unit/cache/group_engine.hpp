@@ -47,6 +47,7 @@ struct GroupEngineOptions {
   EvictionPolicy eviction = EvictionPolicy::tail_first;
   bool prefix_cache = false;  ///< sequences begin with tokens that were there before
   float kv_scale = 0;         ///< CUDA: of fp8 K and V; 0: none
+  Scrub scrub = Scrub::never;
 };
 
 /// The engine.
@@ -67,6 +68,7 @@ class GroupEngine {
       for (const GroupLayer& layer : its.layers) layers_[layer.layer] = {&its.group, layer};
     }
     KvCacheOptions asked{.size = {.num_blocks = options.num_pages},
+                         .scrub = options.scrub,
                          .num_q_heads = options.num_q_heads,
                          .max_sequences = kSequences,
                          .max_sequence_tokens = kLongest,
@@ -279,8 +281,9 @@ class GroupEngine {
                      float* value);
 
   /// Fills every byte that no block of a sequence has with ones: NaN in each type, behind the work
-  /// that is queued so far.
+  /// that is queued so far. A cache that scrubs clears pages ahead; nobody writes there but itself.
   void poison() {
+    if (options_.scrub != Scrub::never && num_steps_ > 0) return;
     for (const auto& [first, bytes] : free_ranges(cache_->manager(), cache_->arena())) {
       ASSERT_OK(device_->fill(cache_->arena().base() + first, 0xFF,
                               static_cast<std::uint64_t>(bytes), cache_->stream()));
@@ -339,6 +342,7 @@ class GroupEngine {
       end_sequence(any());
       return;
     }
+    if (options_.scrub == Scrub::always) check_scrubbed(record.demands);
     for (const AppendDemand& demand : record.demands) {
       record.lives[demand.sequence].length += demand.num_tokens;
     }
@@ -511,6 +515,7 @@ class GroupEngine {
   }
 
   /// Compares the arrays of every part on the device with the tables of the host.
+  void check_scrubbed(const std::vector<AppendDemand>& demands);
   void check_device_tables(const Record& record);
   /// Checks the accounts, and that both caches have the same tables.
   void check_caches();

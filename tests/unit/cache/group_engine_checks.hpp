@@ -60,6 +60,49 @@ inline void GroupEngine::check_device_tables(const Record& record) {
   }
 }
 
+/// In front of the step's writes, the blocks that its tokens enter hold zeros where K, V, indices
+/// and scales lie, and so do those that it takes for encoders. Before, nobody had them: they were
+/// NaN.
+inline void GroupEngine::check_scrubbed(const std::vector<AppendDemand>& demands) {
+  const Arena& arena = cache_->arena();
+  std::vector<std::byte> pool(static_cast<std::size_t>(arena.bytes()));
+  ASSERT_OK(device_->copy(pool.data(), arena.base(), pool.size(), cache_->stream()));
+  ASSERT_OK(cache_->synchronize());
+  const GroupLayout& layout = *arena.groups();
+  const auto expect_zeros = [&](const GroupLayout::Part& part, std::int64_t block) {
+    for (std::size_t plane = 0; plane < part.layout.planes().size(); ++plane) {
+      const auto number = static_cast<std::int32_t>(plane);
+      const std::int64_t first = block * part.blocks.id_stride_bytes +
+                                 part.layout.plane_offset(number, BlockOrder::block_major, 1);
+      const auto at = pool.begin() + first;
+      const std::int64_t bytes =
+          part.layout.planes()[plane].num_heads *
+          (part.layout.head_stride(number) +
+           (part.layout.scales_offset(number) > 0 ? 4 * part.layout.block_size() : 0));
+      ASSERT_EQ(std::count(at, at + bytes, std::byte{0}), bytes) << "block " << block;
+    }
+  };
+  for (std::size_t p = 0; p < layout.parts().size(); ++p) {
+    const GroupLayout::Part& part = layout.parts()[p];
+    const std::int64_t size = part.layout.block_size();
+    const bool is_cross =
+        layout.groups()[static_cast<std::size_t>(part.group)].kind == PagedKind::cross;
+    for (const AppendDemand& demand : demands) {
+      const Life& life = lives_.at(demand.sequence);
+      const std::int64_t first = is_cross ? 0 : (life.length + size - 1) / size;
+      const std::int64_t end = is_cross ? life.cross_tokens : life.length + demand.num_tokens;
+      if (is_cross && (life.length > 0 || life.layers.contains(part.layout.planes()[0].layer))) {
+        continue;
+      }
+      for (std::int64_t block = first; block * size < end; ++block) {
+        const auto slot =
+            cache_->tables().slot_of(demand.sequence, block * size, static_cast<std::int32_t>(p));
+        if (slot && *slot >= 0) expect_zeros(part, *slot / size);
+      }
+    }
+  }
+}
+
 inline void GroupEngine::check_caches() {
   ASSERT_OK(cache_->check_invariants());
   if (!host_) return;

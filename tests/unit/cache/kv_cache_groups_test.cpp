@@ -91,6 +91,12 @@ std::vector<GroupsCase> cases() {
     if (cached.options.num_pages < 40) cached.options.num_pages = 36;
     all.push_back(std::move(cached));
   }
+  for (const char* name : {"FullAndWindow", "Encoder", "ManyKinds", "CachedFewPages"}) {
+    const auto found = std::ranges::find(all, name, &GroupsCase::name);
+    GroupsCase scrubbed{"Scrubbed" + found->name, found->options};
+    scrubbed.options.scrub = Scrub::always;
+    all.push_back(std::move(scrubbed));
+  }
   for (const EvictionPolicy policy : kEvictionPolicies) {
     const auto found = std::ranges::find(all, std::string("CachedFewPages"), &GroupsCase::name);
     GroupsCase its{found->name + std::to_string(static_cast<int>(policy)), found->options};
@@ -257,9 +263,6 @@ TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
   KvCacheOptions asked = options();
   asked.order = BlockOrder::layer_major;
   EXPECT_REFUSES(KvCache::create(*device, asked), unsupported, order);
-  asked = options();
-  asked.scrub = Scrub::always;
-  EXPECT_REFUSES(KvCache::create(*device, asked), unsupported, scrub);
   asked = options();
   asked.eviction = static_cast<EvictionPolicy>(5);
   EXPECT_REFUSES(KvCache::create(*device, asked), invalid_argument, eviction);
