@@ -121,8 +121,8 @@ std::string_view sentence_of(Check check) noexcept {
       return "workspace is too small; ask attention_workspace_bytes(limits)";
     case Check::tree_mask:
       return "tree_mask must be null here; it needs draft_trees in the limits or the shape. On a "
-             "GPU no soft cap may be set, each row needs few query tokens (row_classes), and q and "
-             "out the type of K and V, or with fp8 both the same of bf16 and f16";
+             "GPU it also needs no soft cap, few query tokens in each row (row_classes), and q and "
+             "out of the type of K and V, or over fp8 both bf16 or both f16";
     case Check::chunk:
       return "chunk_tokens (0: none): not on a GPU, and without a window and a tree_mask";
     case Check::sees_all:

@@ -1,7 +1,5 @@
 #include "cache/cache_scrubs.hpp"
 
-#include <algorithm>
-
 namespace kvarena {
 namespace {
 
@@ -73,7 +71,7 @@ std::span<const BlockCopy> CacheScrubs::copies_of(std::size_t part,
   return {copies_.data(), count};
 }
 
-/// The pages of states that the step writes hold no blocks of other parts any more.
+/// Notes the pages of the states that the step writes: they are pages of states from now on.
 void CacheScrubs::note_states(const AppendResult& appended) noexcept {
   std::int32_t table = static_cast<std::int32_t>(planners_.size());
   for (const StateSlots& states : appended.states) {
@@ -121,7 +119,8 @@ void CacheScrubs::note_abort(const BlockTables& tables) noexcept {
 }
 
 void CacheScrubs::note_sequence(const BlockTables& tables, SequenceId sequence) noexcept {
-  for (std::size_t part = 0; part < planners_.size() && !groups_.empty(); ++part) {
+  if (groups_.empty()) return;
+  for (std::size_t part = 0; part < planners_.size(); ++part) {
     if (groups_[part].kind == PagedKind::cross) planners_[part].note_sequence(tables, sequence);
   }
 }

@@ -72,7 +72,7 @@ class HostBackend final : public Backend {
         scrub_(scrub_params(arena)) {}
   void create_steps(const Arena& arena, const BackendOptions& options);
   Status plan(Step& step);
-  Status queue_copies(Step& step, std::span<const ScrubPlan> scrubs);
+  Status queue_copies(Step& step, std::span<const ScrubPlan> plans);
   Result<Operation*> next_operation();
   Status queue(HostFunction function, Operation* operation);
   static Status run_copies(void* operation);
