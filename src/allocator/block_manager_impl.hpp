@@ -115,6 +115,8 @@ struct BlockManager::Impl {
                            std::span<const Generation> generations);
   bool lower(BlockId id, Generation generation) noexcept;
   void undo_lower(BlockId id) noexcept;
+  bool is_unheld(BlockId id) const noexcept;
+  void end_released_one(Holder& holder, BlockId id) noexcept;
   void end_released(Holder& holder, std::span<const BlockId> ids) noexcept;
   std::int64_t idle_pages(std::span<const BlockId> ids) noexcept;
   Result<bool> quarantine_in_page(BlockId id);

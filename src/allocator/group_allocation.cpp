@@ -85,9 +85,10 @@ Status BlockManager::Impl::add_up_pages(std::span<const HolderDemand> demands, U
     const HolderDemand& demand = demands[i];
     if (i + kPrefetchDistance < demands.size()) {
       const HolderDemand& ahead = demands[i + kPrefetchDistance];
-      if (holders.find(ahead.holder) != nullptr && ahead.group >= 0 && ahead.group <= last_group) {
-        pages.prefetch(HolderTable::slot_of(ahead.holder), ahead.group);
-      }
+      const std::uint64_t slot = HolderTable::slot_of(ahead.holder);
+      const bool has_tail = slot < static_cast<std::uint64_t>(holders.capacity()) &&
+                            ahead.group >= 0 && ahead.group <= last_group;
+      if (has_tail) pages.prefetch(slot, ahead.group);
     }
     const Urgency its = demand.urgency.value_or(urgency);
     if (Status s = check_enum(Resource::urgency, its, Urgency::admission); !s) return s;

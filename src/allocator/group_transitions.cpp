@@ -104,11 +104,35 @@ Status BlockManager::Impl::release_in_groups(HolderId holder_id, std::span<const
     return report_violation(status, "BlockManager::release", name.c_str());
   }
   if (EvictionOrder* order = pool.order(); order != nullptr) order->begin_run(holder_id.value);
-  end_released(holder, ids);
+  if (ids.size() == 1) {
+    end_released_one(holder, ids[0]);
+  } else {
+    end_released(holder, ids);
+  }
   holder.references -= count;
   references -= count;
   releases += ids.size();
   return {};
+}
+
+/// Whether nobody holds a block of a list that has been lowered, and it has not been ended yet.
+bool BlockManager::Impl::is_unheld(BlockId id) const noexcept {
+  const std::uint32_t word = pool.record(id).word;
+  return (word & BlockPool::kHeld) != 0 && (word & BlockPool::kCount) == 0 &&
+         pool.fence_head(id) == BlockPool::kNoFence;
+}
+
+/// end_released for one block, as most calls have.
+void BlockManager::Impl::end_released_one(Holder& holder, BlockId id) noexcept {
+  PagePool& pages = *pool.pages();
+  const BlockPlace place = pages.place_of(id);
+  holder.bytes -= pages.block_bytes(place.group);
+  if (!is_unheld(id)) return;
+  --pool.mutable_counts().referenced;
+  if ((pool.record(id).word & BlockPool::kQuarantined) != 0) return pool.drop(id);
+  PagePool::Returned returned;
+  returned.add(place.slot, pool.end_held(id));
+  pages.give_back(static_cast<std::uint32_t>(place.page), returned);
 }
 
 /// Blocks that follow one another in a page change it once. A block that is listed twice is ended
@@ -128,15 +152,13 @@ void BlockManager::Impl::end_released(Holder& holder, std::span<const BlockId> i
     }
     const BlockPlace place = pages.place_of(id);
     holder.bytes -= pages.block_bytes(place.group);
-    const std::uint32_t word = pool.record(id).word;
-    if ((word & BlockPool::kHeld) == 0 || (word & BlockPool::kCount) != 0) continue;
-    if (pool.fence_head(id) != BlockPool::kNoFence) continue;
+    if (!is_unheld(id)) continue;
     if (static_cast<std::uint32_t>(place.page) != page) {
       give_back();
       page = static_cast<std::uint32_t>(place.page);
     }
     --pool.mutable_counts().referenced;
-    if ((word & BlockPool::kQuarantined) != 0) {
+    if ((pool.record(id).word & BlockPool::kQuarantined) != 0) {
       give_back();
       pool.drop(id);
     } else {

@@ -4,6 +4,10 @@
 
 namespace kvarena {
 
+const PagePool& OwnPages::pages(const BlockManager& manager) noexcept {
+  return *manager.impl_->pool.pages();
+}
+
 std::int64_t OwnPages::free_slots(const BlockManager& manager, HolderId holder,
                                   std::int32_t group) noexcept {
   return manager.impl_->pool.pages()->own_slots(HolderTable::slot_of(holder), group);

@@ -5,6 +5,7 @@
 /// pages counts on these. All calls are O(1) and require a registered holder and a group of the
 /// pool.
 
+#include "allocator/page_pool.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 
 #include <cstdint>
@@ -12,6 +13,8 @@
 namespace kvarena {
 
 struct OwnPages {
+  /// The pages of the pool.
+  static const PagePool& pages(const BlockManager& manager) noexcept;
   /// The free slots of the page that the holder turned last: its next blocks of the group.
   static std::int64_t free_slots(const BlockManager& manager, HolderId holder,
                                  std::int32_t group) noexcept;

@@ -25,6 +25,15 @@ std::uint32_t PagePool::turn_whole(std::int32_t group) noexcept {
   return page;
 }
 
+/// A page of one held block is in no list and has no owner.
+void PagePool::give_back_whole(std::uint32_t page) noexcept {
+  if (order_ != nullptr) order_->forget(key_of(page));
+  Page& p = pages_[page];
+  --books_of(p).pages;
+  p.group = -1;
+  free_[index(num_free_++)] = page;
+}
+
 /// Counts the slots of a page among those that are kept, or not any more. The lists are the
 /// caller's.
 void PagePool::set_kept(Page& page, bool kept) noexcept {

@@ -275,6 +275,7 @@ PagePool::Found PagePool::take_fullest(std::int32_t group) noexcept {
 
 void PagePool::give_back(std::uint32_t page, const Returned& returned) noexcept {
   Page& p = pages_[page];
+  if (returned.num_freed != 0 && books_of(p).blocks_per_page == 1) return give_back_whole(page);
   p.free |= returned.freed;
   p.evictable |= returned.cached;
   change(p, returned.num_freed, returned.num_cached);

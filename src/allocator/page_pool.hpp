@@ -227,6 +227,7 @@ class PagePool {
   Queue wanted_queue(const Page& page) const noexcept;
   std::uint8_t wanted_bucket(const Page& page) const noexcept;
   void settle(std::uint32_t page) noexcept;
+  void give_back_whole(std::uint32_t page) noexcept;
   void change(Page& page, std::int32_t free, std::int32_t evictable) noexcept;
   void move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept;
   void move_to_queue(std::uint32_t page, Queue queue) noexcept;

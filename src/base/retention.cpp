@@ -13,25 +13,26 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
 
 }  // namespace
 
-Retained retained(const PagedGroup& group, std::int64_t length_tokens) noexcept {
-  Retained r{.end_token = length_tokens};
+std::int64_t oldest_retained(const PagedGroup& group, std::int64_t length_tokens) noexcept {
   switch (group.kind) {
-    case PagedKind::full: break;
     case PagedKind::window:
-      r.first_token =
-          std::max<std::int64_t>(0, length_tokens - group.limit_tokens - group.rollback_tokens);
-      break;
+      return std::max<std::int64_t>(0, length_tokens - group.limit_tokens - group.rollback_tokens);
     case PagedKind::chunk:
-      if (length_tokens > 0) {
-        r.first_token = (length_tokens - 1) / group.limit_tokens * group.limit_tokens;
-      }
-      break;
-    case PagedKind::state:
-      r.first_token = std::max<std::int64_t>(0, length_tokens - group.rollback_tokens);
-      r.end_block = 1 + group.rollback_tokens;
-      return r;
-    case PagedKind::cross: r.end_token = group.limit_tokens; break;
+      return length_tokens == 0 ? 0 : (length_tokens - 1) / group.limit_tokens * group.limit_tokens;
+    case PagedKind::state: return std::max<std::int64_t>(0, length_tokens - group.rollback_tokens);
+    case PagedKind::full:
+    case PagedKind::cross: break;
   }
+  return 0;
+}
+
+Retained retained(const PagedGroup& group, std::int64_t length_tokens) noexcept {
+  Retained r{.first_token = oldest_retained(group, length_tokens), .end_token = length_tokens};
+  if (group.kind == PagedKind::state) {
+    r.end_block = 1 + group.rollback_tokens;
+    return r;
+  }
+  if (group.kind == PagedKind::cross) r.end_token = group.limit_tokens;
   r.first_block = r.first_token / group.block_size_tokens;
   r.end_block = ceil_div(r.end_token, group.block_size_tokens);
   return r;

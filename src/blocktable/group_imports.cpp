@@ -46,7 +46,7 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
     end[g] = blocks_for(group, group.is_cross ? options.cross_tokens : num_tokens);
     if (group.is_state) end[g] = num_tokens > 0 ? states->find(g)->parts : 0;
     if (group.grows() && num_tokens > 0) {
-      first[g] = retained(group.retention, num_tokens).first_block;
+      first[g] = group.first_kept(num_tokens);
     }
     num_pages += (end[g] - first[g] + group.blocks_per_page - 1) / group.blocks_per_page;
   }
@@ -210,8 +210,7 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
     if (Status s = check_tenants(blocks[g], g, length, options); !s) return s;
     if (end[g] == 0) continue;
     // Blocks in front of those that a sequence of this length keeps are not taken.
-    const std::int64_t own =
-        group.grows() && length > 0 ? retained(group.retention, length).first_block : 0;
+    const std::int64_t own = group.grows() && length > 0 ? group.first_kept(length) : 0;
     first[g] = std::max(blocks[g].first_block, own);
   }
   if (Status s = check_new_tables(first, end, 0); !s) return s;

@@ -55,7 +55,7 @@ Status BlockTables::Impl::Groups::take_prefix(Sequence& s, const PrefixMatch& fo
     from[g] = next;
     std::int64_t at = first_needed(list[g], found.tokens);
     if (list[g].grows()) {
-      const std::int64_t keeps = retained(list[g].retention, found.tokens).first_block;
+      const std::int64_t keeps = list[g].first_kept(found.tokens);
       while (at > keeps && companions.has(ids[static_cast<std::size_t>(at - 1)], g)) --at;
       first[g] = at;
     } else {

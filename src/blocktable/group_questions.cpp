@@ -271,8 +271,7 @@ Status BlockTables::Impl::Groups::check_sequence(SequenceId id, const Sequence& 
                       table.tree.num_entries * group.block_size);
     }
     const std::int64_t needed = oldest_needed(group.retention, s.length);
-    const std::int64_t oldest =
-        s.length == 0 ? 0 : retained(group.retention, s.length).first_block * group.block_size;
+    const std::int64_t oldest = s.length == 0 ? 0 : group.first_kept(s.length) * group.block_size;
     const bool lacks = first_token > needed;
     if (lacks || (is_settled && first_token < oldest)) {
       return violated(Invariant::sequence_length, Resource::sequence, id.value,

@@ -55,8 +55,7 @@ Result<SequenceId> BlockTables::Impl::Groups::fork(SequenceId parent_id, std::in
     end[g] = std::min<std::int64_t>(blocks_for(list[g], tokens), from[g].tree.num_entries);
     if (list[g].is_state) end[g] = length > 0 ? states->find(g)->parts : 0;
     if (list[g].grows() && length > 0) {
-      first[g] = std::max<std::int64_t>(from[g].first_held,
-                                        retained(list[g].retention, length).first_block);
+      first[g] = std::max<std::int64_t>(from[g].first_held, list[g].first_kept(length));
     }
   }
   if (Status s = check_new_tables(first, end, parent_id.value); !s) return s;

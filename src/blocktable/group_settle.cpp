@@ -16,7 +16,7 @@ namespace kvarena {
 void BlockTables::Impl::Groups::release_old(Sequence& s) noexcept {
   const std::span<Table> its = tables_of(s.id);
   for (const std::uint32_t g : leaving) {
-    release_front(s.holder, its[g], retained(list[g].retention, s.length).first_block);
+    release_front(s.holder, its[g], list[g].first_kept(s.length));
   }
   if (states) states->settle(s);
   note_release(s);

@@ -46,6 +46,7 @@ BlockTables::Impl::Groups::~Groups() = default;
 
 BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& options)
     : t(its_tables),
+      pages_of_pool(OwnPages::pages(*t.manager)),
       num_groups(options.groups.size()),
       tables((static_cast<std::size_t>(options.max_sequences) +
               static_cast<std::size_t>(options.max_pins)) *
@@ -159,10 +160,11 @@ BlockTables::Impl::Groups::Room BlockTables::Impl::Groups::room_of(
   constexpr std::int64_t kNoLimit = std::numeric_limits<std::int32_t>::max();
   std::int64_t until = std::min(kNoLimit, release_at[slot_of(s.id)] - 1);
   std::uint8_t num_behind = 0;
-  const std::span<const Table> its = tables_of(s.id);
-  for (std::size_t g = 0; g < size(); ++g) {
-    if (!list[g].is_cross) until = std::min<std::int64_t>(until, its[g].fits_until);
-    if (is_behind(list[g], its[g], s.length)) ++num_behind;
+  const Table* table = tables_of(s.id).data();
+  for (const Group& group : list) {
+    if (!group.is_cross) until = std::min<std::int64_t>(until, table->fits_until);
+    if (is_behind(group, *table, s.length)) ++num_behind;
+    ++table;
   }
   return {static_cast<std::int32_t>(std::max<std::int64_t>(0, until - s.length)), num_behind};
 }

@@ -7,8 +7,10 @@
 /// or leaves, and no state is taken. Blocks leave the front of a table when a step is settled, so
 /// that a step that is undone has them back.
 
+#include "allocator/own_pages.hpp"
 #include "base/lazy_array.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_facts.hpp"
 #include "blocktable/page_tree.hpp"
 #include "kvarena/base/choose_pages.hpp"
 #include "kvarena/blocktable/table_groups.hpp"
@@ -29,17 +31,7 @@ struct BlockTables::Impl::Groups {
 
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-  /// What is known of a group.
-  struct Group {
-    TableGroup spec;
-    PagedGroup retention;
-    std::int64_t block_size = 0;
-    std::int64_t blocks_per_page = 0;
-    bool is_cross = false;
-    bool is_state = false;
-    /// Whether its tables grow with the tokens of a sequence.
-    bool grows() const noexcept { return !is_cross && !is_state; }
-  };
+  using Group = GroupFacts;
   /// A sequence's, or a pin's, blocks of one group. An append that stays within `fits_until`
   /// changes nothing here, and does not read it.
   struct Table {
@@ -174,12 +166,12 @@ struct BlockTables::Impl::Groups {
     return group.is_cross ? cross_tokens[slot_of(id)] : length;
   }
   std::int64_t blocks_for(const Group& group, std::int64_t num_tokens) const noexcept {
-    return (num_tokens + group.block_size - 1) / group.block_size;
+    return group.block_of(num_tokens + group.block_size - 1);
   }
   /// The id by which kernels find a block.
   BlockId table_id(const Group& group, BlockId id) const noexcept {
     if (group.spec.ids_per_page == 0) return id;
-    const BlockPlace place = t.manager->place_of(id);
+    const BlockPlace place = pages_of_pool.place_of(id);
     return BlockId(static_cast<std::int32_t>(place.page * group.spec.ids_per_page +
                                              place.slot * group.spec.ids_per_block));
   }
@@ -250,9 +242,12 @@ struct BlockTables::Impl::Groups {
   void apply_growths();
   void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
   struct Target;
+  template <std::size_t kGrowing>
   [[gnu::always_inline]] inline void fill(Sequence& sequence, std::int64_t count,
                                           std::int64_t first, std::size_t row,
                                           const Target& target) noexcept;
+  template <std::size_t kGrowing, class Demands>
+  void fill_rows(const Demands& demands) noexcept;
   void fill_changed(Sequence& sequence, std::int64_t count, std::int64_t first,
                     std::size_t row) noexcept;
   void fill_blocks(const Sequence& sequence, std::size_t group, std::int64_t count,
@@ -299,6 +294,7 @@ struct BlockTables::Impl::Groups {
   }
 
   Impl& t;
+  const PagePool& pages_of_pool;
   std::vector<Group> list;
   std::size_t num_groups;
   LazyArray<Table> tables;               // [max_sequences + max_pins, groups]

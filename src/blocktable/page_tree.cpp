@@ -124,7 +124,7 @@ void PageTree::remove_leaf(TablePages& pool) noexcept {
     root = child;
     --depth;
   }
-  last_leaf = leaf_page(pool, leaf - 1);
+  last_leaf = depth == 0 ? root : leaf_below(pool, leaf - 1);
 }
 
 /// Leaves without a page are in their directory as kNoPage.

@@ -83,7 +83,8 @@ struct PageTree {
   /// Returns the page of leaf `leaf`; kNoPage when it was dropped. Requires leaf < num_leaves().
   /// O(depth).
   std::int32_t leaf_page(const TablePages& pool, std::int32_t leaf) const noexcept {
-    return depth == 0 ? root : leaf_below(pool, leaf);
+    if (depth == 0) return root;
+    return leaf == (num_entries - 1) >> kPageShift ? last_leaf : leaf_below(pool, leaf);
   }
   /// Returns entry `index`. Requires index < num_entries. O(depth).
   BlockId& id_at(TablePages& pool, std::int32_t index) const noexcept {

@@ -112,6 +112,10 @@ KVARENA_EXPORT Result<PageChoice> choose_pages(std::span<const PagedGroup> group
 /// Returns what a sequence of `length_tokens` >= 0 keeps between steps. Requires a valid group.
 KVARENA_EXPORT Retained retained(const PagedGroup& group, std::int64_t length_tokens) noexcept;
 
+/// Returns its first_token alone.
+KVARENA_EXPORT std::int64_t oldest_retained(const PagedGroup& group,
+                                            std::int64_t length_tokens) noexcept;
+
 /// Returns the oldest token whose block a sequence must have to go on at `length_tokens` >= 0: the
 /// oldest that the next token reads, or the last one if that is older. A chunk needs the whole
 /// chunk of the last token. Requires a valid group that is not of states.
