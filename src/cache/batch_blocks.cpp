@@ -1,4 +1,4 @@
-// The limit on the table entries of a step's rows.
+// The limits on the rows of a step and on their table entries.
 
 #include "cache/kv_cache_impl.hpp"
 
@@ -33,9 +33,14 @@ std::int64_t KvCache::Impl::most_growth(std::int64_t rows) const noexcept {
   return growth;
 }
 
-/// Checks that the step's rows have at most max_batch_blocks entries in each table. While all
-/// tables together have fewer, it counts nothing.
-Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) {
+/// Checks that the step has at most max_batch_rows rows, which have at most max_batch_blocks
+/// entries in each table. While all tables together have fewer, it counts nothing.
+Status KvCache::Impl::check_batch(std::span<const AppendDemand> demands) {
+  if (std::ssize(demands) > options.max_batch_rows) {
+    return limit_exceeded(Resource::num_sequences, demands.size(),
+                          static_cast<std::uint64_t>(options.max_batch_rows),
+                          Option::max_batch_rows);
+  }
   const std::int64_t most = options.max_batch_blocks;
   if (tables->stats().entries + most_growth(std::ssize(demands)) <= most) return {};
   const std::int64_t num_parts =

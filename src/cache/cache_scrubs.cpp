@@ -1,18 +1,31 @@
 #include "cache/cache_scrubs.hpp"
 
+#include "allocator/own_pages.hpp"
+
+#include <utility>
+
 namespace kvarena {
 namespace {
 
 /// The blocks of a part of the groups.
-ScrubBlocks blocks_of(const TableGroup& its, std::size_t part, std::int64_t num_pages,
-                      std::int32_t max_sequences) noexcept {
+ScrubBlocks blocks_of(const TableGroup& its, std::int64_t block_bytes, std::size_t part,
+                      std::int64_t num_pages, std::int32_t max_sequences) noexcept {
   const bool is_cross = its.kind == PagedKind::cross;
   return {.num_ids = num_pages * its.ids_per_page,
           .block_size_tokens = its.block_size_tokens,
           .part = static_cast<std::int32_t>(part),
           .ids_per_page = its.ids_per_page,
           .max_sequences = is_cross ? max_sequences : 0,
-          .max_encoder_tokens = is_cross ? static_cast<std::int32_t>(its.limit_tokens) : 0};
+          .max_encoder_tokens = is_cross ? static_cast<std::int32_t>(its.limit_tokens) : 0,
+          .block_bytes = block_bytes,
+          .ids_per_block = its.ids_per_block};
+}
+
+/// The same of a planned cache.
+ScrubBlocks blocks_of(const GroupPlan& groups, std::size_t part, std::int64_t num_pages,
+                      std::int32_t max_sequences) noexcept {
+  return blocks_of(groups.tables[part], groups.blocks[part].block_bytes, part, num_pages,
+                   max_sequences);
 }
 
 }  // namespace
@@ -27,14 +40,15 @@ CacheScrubs::CacheScrubs(Scrub mode, std::int64_t num_blocks, std::int32_t block
 CacheScrubs::CacheScrubs(Scrub mode, const GroupPlan& groups, std::int64_t num_pages,
                          std::int32_t max_sequences, const StepLimits& limits)
     : groups_(groups.tables),
-      pages_(num_pages),
+      pages_(std::in_place, num_pages, groups.layout.page_bytes()),
       plans_(groups.layout.parts().size() + 1),
       copies_(static_cast<std::size_t>(limits.max_rows)) {
   const std::size_t num_parts = groups.layout.parts().size();
+  for (const BlockGroup& its : groups.blocks) bytes_.push_back(its.block_bytes);
   planners_.reserve(num_parts);
   for (std::size_t part = 0; part < num_parts; ++part) {
-    planners_.emplace_back(mode, blocks_of(groups.tables[part], part, num_pages, max_sequences),
-                           limits, &*pages_);
+    planners_.emplace_back(mode, blocks_of(groups, part, num_pages, max_sequences), limits,
+                           &*pages_);
   }
 }
 
@@ -50,14 +64,13 @@ std::int64_t CacheScrubs::host_bytes(const GroupPlan& groups, std::int64_t num_p
   std::int64_t bytes = PageWriters::host_bytes(num_pages) +
                        limits.max_rows * static_cast<std::int64_t>(sizeof(BlockCopy));
   for (std::size_t part = 0; part < groups.layout.parts().size(); ++part) {
-    bytes += ScrubPlanner::host_bytes(
-        blocks_of(groups.tables[part], part, num_pages, max_sequences), limits);
+    bytes += ScrubPlanner::host_bytes(blocks_of(groups, part, num_pages, max_sequences), limits);
   }
   return bytes;
 }
 
 std::int64_t CacheScrubs::max_entries(const TableGroup& group, const StepLimits& limits) noexcept {
-  return limits.max_rows + ScrubPlanner::max_clears(blocks_of(group, 0, 0, 0), limits);
+  return limits.max_rows + ScrubPlanner::max_clears(blocks_of(group, 0, 0, 0, 0), limits);
 }
 
 /// The copies on write of a part, in the order of the demands.
@@ -85,7 +98,7 @@ void CacheScrubs::note_states(const AppendResult& appended) noexcept {
   }
 }
 
-std::span<const ScrubPlan> CacheScrubs::plan(const BlockTables& tables,
+std::span<const ScrubPlan> CacheScrubs::plan(const BlockManager& manager, const BlockTables& tables,
                                              std::span<const AppendDemand> demands,
                                              const AppendResult& appended) noexcept {
   if (groups_.empty()) {
@@ -97,7 +110,7 @@ std::span<const ScrubPlan> CacheScrubs::plan(const BlockTables& tables,
   pages_->begin_step();
   for (std::size_t part = 0; part < planners_.size(); ++part) {
     if (groups_[part].kind == PagedKind::cross) {
-      plans_[part + 1] = planners_[part].plan_encoders(tables, demands);
+      plans_[part + 1] = planners_[part].plan_encoders(manager, tables, demands);
       continue;
     }
     plans_[part + 1] =
@@ -105,7 +118,7 @@ std::span<const ScrubPlan> CacheScrubs::plan(const BlockTables& tables,
                              appended.slots.data() + part * num_tokens, copies_of(part, appended));
   }
   note_states(appended);
-  plans_[0].clears = pages_->clears();
+  plans_[0].clears = pages_->end_step();
   return plans_;
 }
 
@@ -114,15 +127,17 @@ void CacheScrubs::forget() noexcept {
   if (pages_) pages_->forget();
 }
 
-void CacheScrubs::note_abort(const BlockTables& tables) noexcept {
-  for (ScrubPlanner& planner : planners_) planner.note_abort(tables);
+void CacheScrubs::note_abort() noexcept {
+  for (ScrubPlanner& planner : planners_) planner.note_abort();
 }
 
-void CacheScrubs::note_sequence(const BlockTables& tables, SequenceId sequence) noexcept {
-  if (groups_.empty()) return;
-  for (std::size_t part = 0; part < planners_.size(); ++part) {
-    if (groups_[part].kind == PagedKind::cross) planners_[part].note_sequence(tables, sequence);
-  }
+void CacheScrubs::distrust() noexcept {
+  for (ScrubPlanner& planner : planners_) planner.distrust();
+  if (pages_) pages_->distrust();
+}
+
+void CacheScrubs::before_append(const BlockManager& manager) noexcept {
+  if (pages_) pages_->before_append(OwnPages::pages(manager));
 }
 
 void CacheScrubs::note_fork(const BlockTables& tables, SequenceId parent,
@@ -130,7 +145,6 @@ void CacheScrubs::note_fork(const BlockTables& tables, SequenceId parent,
   const SequenceInfo from = *tables.info(parent);
   const SequenceInfo to = *tables.info(child);
   for (ScrubPlanner& planner : planners_) planner.note_fork(from, to);
-  note_sequence(tables, child);
 }
 
 void CacheScrubs::note_foreign_tails() noexcept {
@@ -142,7 +156,8 @@ void CacheScrubs::note_import(const BlockManager& manager, const BlockTables& ta
   if (groups_.empty()) {
     const std::int64_t num_blocks = tables.info(sequence)->num_blocks;
     for (std::int64_t i = 0; i < num_blocks; ++i) {
-      planners_[0].note_import(*tables.lookup(sequence, i));
+      const BlockId block = *tables.lookup(sequence, i);
+      planners_[0].note_import(block, manager.generation(block));
     }
     return;
   }
@@ -155,10 +170,13 @@ void CacheScrubs::note_import(const BlockManager& manager, const BlockTables& ta
       const BlockPlace place = manager.place_of(*block);
       if (table < planners_.size()) {
         const TableGroup& its = groups_[table];
-        planners_[table].note_import(BlockId(static_cast<std::int32_t>(
-            place.page * its.ids_per_page + place.slot * its.ids_per_block)));
+        planners_[table].note_import(
+            BlockId(static_cast<std::int32_t>(place.page * its.ids_per_page +
+                                              place.slot * its.ids_per_block)),
+            manager.generation(*block));
       } else {
-        pages_->note(place.page, number);
+        static_cast<void>(
+            pages_->note_import(place.page, number, (place.slot + 1) * bytes_[table]));
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include "base/lazy_array.hpp"
 #include "cache/group_plan.hpp"
+#include "cache/page_writers.hpp"
 #include "cache/scrub_planner.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -39,14 +40,17 @@ class CacheScrubs {
 
   /// Plans the scrubs for the last append of `tables`, as ScrubPlanner::plan: one plan for the
   /// pool, or with groups one for the pages, which comes first, and one for each part.
-  std::span<const ScrubPlan> plan(const BlockTables& tables, std::span<const AppendDemand> demands,
+  std::span<const ScrubPlan> plan(const BlockManager& manager, const BlockTables& tables,
+                                  std::span<const AppendDemand> demands,
                                   const AppendResult& appended) noexcept;
+  /// An append of the tables follows.
+  void before_append(const BlockManager& manager) noexcept;
   /// Says that the append was taken back whose plans were not carried out, or only in part.
   void forget() noexcept;
   /// Says that the append was taken back whose plans were carried out.
-  void note_abort(const BlockTables& tables) noexcept;
-  /// Notes a new sequence whose encoder's blocks are to be taken yet, if it has none.
-  void note_sequence(const BlockTables& tables, SequenceId sequence) noexcept;
+  void note_abort() noexcept;
+  /// Says that the device may have skipped plans: work of a step has failed. O(pages + blocks).
+  void distrust() noexcept;
   /// Notes that a fork may have tokens of another owner.
   void note_fork(const BlockTables& tables, SequenceId parent, SequenceId child) noexcept;
   /// Notes that a sequence may continue in a block that another one wrote.
@@ -60,6 +64,7 @@ class CacheScrubs {
   void note_states(const AppendResult& appended) noexcept;
 
   std::vector<TableGroup> groups_;      // by table: parts, then groups of states; empty: none
+  std::vector<std::int64_t> bytes_;     // by table: of a block
   std::optional<PageWriters> pages_;    // with groups
   std::vector<ScrubPlanner> planners_;  // by part
   std::vector<ScrubPlan> plans_;        // with groups: of the pages, then by part

@@ -165,7 +165,6 @@ Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
   const Result<SequenceId> id = impl_->tables->create_sequence(impl_->limited(options));
   if (id && !options.tokens.empty()) impl_->note_prefix(*id);
   if (id && impl_->encoders) impl_->encoders->begin(*id, options.cross_tokens);
-  if (id && impl_->scrubs) impl_->scrubs->note_sequence(*impl_->tables, *id);
   return id;
 }
 Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
@@ -183,10 +182,7 @@ Result<SequenceId> KvCache::create_sequence_from(std::int64_t length,
   if (Status status = impl_->check_maximum(options); !status) return status;
   const Result<SequenceId> id =
       impl_->tables->create_sequence_from(length, groups, impl_->limited(options));
-  if (id && impl_->scrubs) {
-    impl_->scrubs->note_foreign_tails();
-    impl_->scrubs->note_sequence(*impl_->tables, *id);
-  }
+  if (id && impl_->scrubs) impl_->scrubs->note_foreign_tails();
   if (!id || !impl_->encoders) return id;
   impl_->encoders->begin(*id, options.cross_tokens);
   for (std::size_t group = 0; group < groups.size(); ++group) {

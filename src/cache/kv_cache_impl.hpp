@@ -97,21 +97,23 @@ struct KvCache::Impl {
   Status close_step();
   std::int64_t kept_after(const AppendDemand& demand, std::int32_t part) const noexcept;
   std::int64_t most_growth(std::int64_t rows) const noexcept;
-  Status check_batch_blocks(std::span<const AppendDemand> demands);
+  Status check_batch(std::span<const AppendDemand> demands);
   Status check_shape(const RecordedStep& shape) const noexcept;
   Result<StepBatch> grow(std::span<const AppendDemand> demands, Urgency urgency,
                          const RecordedStep* recorded);
   /// Keeps the figures of a batch for device_batch.
   void note_batch(const AppendResult& appended) noexcept;
   void note_batch(const RecordedStep& shape) noexcept;
-  /// With a prefix cache: looks whether work of a step has failed, whoever took the failure, and
-  /// distrusts what the lost steps were to write. `num_marked` steps have a mark at their end.
+  /// Whether anything depends on the work of steps being done: a prefix cache, or scrubs.
+  bool watches_failures() const noexcept { return told || scrubs; }
+  /// Then: looks whether work of a step has failed, whoever took the failure, and distrusts what
+  /// the lost steps were to write. `num_marked` steps have a mark at their end.
   void notice_lost_steps(std::uint64_t num_marked) noexcept;
   /// The first step since the last look whose work has failed, or kNoStep.
   std::uint64_t find_lost_step(std::uint64_t num_marked) noexcept;
   /// Has the prefix cache forget all blocks, and distrust what steps `first` and later were to
-  /// write.
-  void distrust_prefixes(std::uint64_t first) noexcept;
+  /// write. Scrubs of these steps are made again.
+  void distrust(std::uint64_t first) noexcept;
   /// How many failures of the step's stream were taken so far.
   std::uint64_t failures_taken() const noexcept;
   // kv_cache_prefix.cpp

@@ -37,8 +37,8 @@ void KvCache::Impl::note_rows(std::span<const AppendDemand> demands, const Appen
   if (told) {
     told->note(demands, appended);
     note_tokens(demands, appended);
-    failures_before = failures_taken();
   }
+  if (watches_failures()) failures_before = failures_taken();
   if (rows_of_steps.empty()) return;
   std::vector<WrittenStates>& rows = rows_of_steps[slot_index()];
   for (const AppendDemand& demand : demands) {
@@ -71,7 +71,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   backend->resync(*tables);
   lose_states(first);
   if (encoders) encoders->forget_since(first);
-  distrust_prefixes(first);
+  distrust(first);
   log_line(LogLevel::error, "steps lost{}: {}", OfObject{options.name}, describe_loss(status));
   return status;
 }
@@ -98,23 +98,31 @@ std::uint64_t KvCache::Impl::find_lost_step(std::uint64_t num_marked) noexcept {
 
 /// A look between two records would end the capture of a graph.
 void KvCache::Impl::notice_lost_steps(std::uint64_t num_marked) noexcept {
-  if (!told || phase == StepPhase::recording) return;
+  if (!watches_failures() || phase == StepPhase::recording) return;
   const std::uint64_t first = find_lost_step(num_marked);
   if (first == kNoStep) return;
-  distrust_prefixes(first);
-  log_line(LogLevel::error,
-           "the work of step {}{} has failed: the prefix cache has forgotten all blocks", first,
-           OfObject{options.name});
+  distrust(first);
+  if (told) {
+    log_line(LogLevel::error,
+             "the work of step {}{} has failed: the prefix cache has forgotten all blocks", first,
+             OfObject{options.name});
+  } else {
+    log_line(LogLevel::error, "the work of step {}{} has failed: recycled blocks are cleared again",
+             first, OfObject{options.name});
+  }
 }
 
 /// Nobody knows which of the published blocks were written. A sequence keeps what it knows behind
 /// them when that is before the doubt, and knows nothing when blocks before it are forgotten. What
 /// is lost is not looked for again.
-void KvCache::Impl::distrust_prefixes(std::uint64_t first) noexcept {
-  if (!told) return;
-  if (first != kNoStep) in_flight->distrust(*tables, first);
-  static_cast<void>(tables->forget_all());
-  if (first != kNoStep) in_flight->distrust(*tables, first);
+void KvCache::Impl::distrust(std::uint64_t first) noexcept {
+  if (!watches_failures()) return;
+  if (scrubs) scrubs->distrust();
+  if (told) {
+    if (first != kNoStep) in_flight->distrust(*tables, first);
+    static_cast<void>(tables->forget_all());
+    if (first != kNoStep) in_flight->distrust(*tables, first);
+  }
   looked_at = has_work() ? step + 1 : step;
 }
 

@@ -114,7 +114,7 @@ Status KvCache::begin_step(const StepOptions& options) {
   if (Status status = c.order_behind_last(stream); !status) return status;
   c.publisher->begin_step();  // other threads then see a wait that does not end
   if (Status status = c.retire_ended(); !status) {
-    if (status.code == StatusCode::device_error) c.distrust_prefixes(c.find_lost_step(c.step));
+    if (status.code == StatusCode::device_error) c.distrust(c.find_lost_step(c.step));
     c.publish();
     return status;
   }
@@ -136,12 +136,8 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
       return s;
     }
   }
-  if (std::ssize(demands) > options.max_batch_rows) {
-    return limit_exceeded(Resource::num_sequences, demands.size(),
-                          static_cast<std::uint64_t>(options.max_batch_rows),
-                          Option::max_batch_rows);
-  }
-  if (Status status = check_batch_blocks(demands); !status) return status;
+  if (Status status = check_batch(demands); !status) return status;
+  if (scrubs) scrubs->before_append(manager);
   const Result<AppendResult> appended = tables->append(demands, urgency);
   if (!appended) {
     failed_demand = tables->failed_demand();
@@ -152,7 +148,7 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
   std::span<const ScrubPlan> scrub_plans;
   AppendResult to_begin = *appended;
   if (scrubs) {
-    scrub_plans = scrubs->plan(*tables, demands, *appended);
+    scrub_plans = scrubs->plan(manager, *tables, demands, *appended);
     if (!arena.groups()) to_begin.copies = {};  // with groups, the backend leaves out K's and V's
   }
   Result<StepBatch> batch = backend->begin({.slot = slot_index(),
@@ -305,7 +301,7 @@ Status KvCache::Impl::take_back_append() {
   phase = StepPhase::begun;
   if (told) told->clear();
   const Status undone = tables->undo_append(copies_are_made);
-  if (scrubs) scrubs->note_abort(*tables);
+  if (scrubs) scrubs->note_abort();
   return undone;
 }
 
@@ -339,7 +335,7 @@ Status KvCache::publish() {
 Status KvCache::synchronize() {
   Impl& c = *impl_;
   if (Status s = unless_destroyed(c.device->synchronize(c.stream)); !s) {
-    c.distrust_prefixes(c.find_lost_step(c.step));
+    c.distrust(c.find_lost_step(c.step));
     return s;
   }
   c.notice_lost_steps(c.step);

@@ -64,23 +64,28 @@ ScrubParams scrub_params(const Arena& arena) noexcept {
 
 namespace {
 
-/// A page is a block of one token with as many bytes.
+/// A page is a block of tokens of kPageUnit bytes. One that has no such units is never cleared in
+/// part: it is a token of one byte, and the rest is padding.
 ScrubParams page_params(const Arena& arena) noexcept {
   const std::int64_t bytes = arena.groups()->page_bytes();
+  const bool has_units = bytes % kPageUnit == 0 && bytes <= PageChoice::kMaxPageBytes;
+  const std::int32_t unit = has_units ? kPageUnit : 1;
+  const auto num_units = static_cast<std::int32_t>(has_units ? bytes / kPageUnit : 1);
   const PlaneView page{.base = arena.base(),
                        .block_stride = bytes,
-                       .head_stride = 1,
-                       .token_stride = 1,
+                       .head_stride = std::int64_t{num_units} * unit,
+                       .token_stride = unit,
                        .num_heads = 1,
-                       .head_dim = 1,
+                       .head_dim = unit,
                        .dtype = DType::fp8_e4m3};
-  return {.kv = {.key = page, .value = page, .block_size = 1, .num_blocks = arena.num_blocks()},
-          .key_bytes = bytes,
-          .value_bytes = 0,
-          .num_layers = 1,
-          .layer_stride = bytes,
-          .scrubs = nullptr,
-          .num_scrubs = 0};
+  return {
+      .kv = {.key = page, .value = page, .block_size = num_units, .num_blocks = arena.num_blocks()},
+      .key_bytes = bytes,
+      .value_bytes = 0,
+      .num_layers = 1,
+      .layer_stride = bytes,
+      .scrubs = nullptr,
+      .num_scrubs = 0};
 }
 
 std::vector<ScrubParams> part_params(const Arena& arena, const GroupLayout::Part& its) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace kvarena {
 
@@ -34,7 +35,10 @@ ScrubPlanner::ScrubPlanner(Scrub mode, const ScrubBlocks& blocks, const StepLimi
       foreign_tokens_(static_cast<std::size_t>(blocks.num_ids)),
       copies_(static_cast<std::size_t>(limits.max_rows)),
       clears_(static_cast<std::size_t>(max_clears(blocks, limits))),
-      without_encoder_(static_cast<std::size_t>(blocks.max_sequences)) {
+      seen_(static_cast<std::size_t>(blocks.max_sequences)),
+      entered_(static_cast<std::size_t>(blocks.max_sequences > 0 ? blocks.num_ids : 0)),
+      encoder_blocks_(
+          static_cast<std::size_t>(blocks.max_sequences > 0 ? max_clears(blocks, limits) : 0)) {
   if (blocks.max_sequences > 0) encoders_.reserve(static_cast<std::size_t>(limits.max_rows));
 }
 
@@ -43,10 +47,14 @@ std::int64_t ScrubPlanner::host_bytes(const ScrubBlocks& blocks,
   constexpr auto kWriterBytes =
       static_cast<std::int64_t>(sizeof(std::uint64_t) + sizeof(std::uint16_t));
   constexpr auto kEntryBytes = static_cast<std::int64_t>(sizeof(BlockScrub));
-  const std::int64_t rows = blocks.max_sequences > 0 ? limits.max_rows : 0;
-  return (blocks.max_sequences + rows) * static_cast<std::int64_t>(sizeof(std::uint64_t)) +
-         blocks.num_ids * kWriterBytes +
-         (limits.max_rows + max_clears(blocks, limits)) * kEntryBytes;
+  const std::int64_t own =
+      blocks.num_ids * kWriterBytes + (limits.max_rows + max_clears(blocks, limits)) * kEntryBytes;
+  if (blocks.max_sequences == 0) return own;
+  return own +
+         (blocks.max_sequences + limits.max_rows) *
+             static_cast<std::int64_t>(sizeof(std::uint64_t)) +
+         blocks.num_ids * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
+         max_clears(blocks, limits) * static_cast<std::int64_t>(sizeof(BlockId));
 }
 
 std::int64_t ScrubPlanner::max_clears(const ScrubBlocks& blocks,
@@ -61,12 +69,22 @@ void ScrubPlanner::note_fork(const SequenceInfo& parent, const SequenceInfo& chi
   if (mode_ == Scrub::always || parent.owner != child.owner) has_inherited_tails_ = true;
 }
 
-void ScrubPlanner::note_import(BlockId block) noexcept {
-  has_inherited_tails_ = true;
-  const std::int64_t page = pages_ == nullptr ? 0 : block.value / blocks_.ids_per_page;
-  if (pages_ != nullptr && pages_->note(page, blocks_.part)) set_page(page, kUnknown);
+void ScrubPlanner::forget(BlockId block) noexcept {
   writer_of(block) = 0;
   foreign_of(block) = kUnknown;
+}
+
+void ScrubPlanner::note_import(BlockId block, Generation generation) noexcept {
+  has_inherited_tails_ = true;
+  if (pages_ != nullptr) {
+    const std::int64_t page = block.value / blocks_.ids_per_page;
+    const std::int64_t slot = block.value % blocks_.ids_per_page / blocks_.ids_per_block;
+    if (pages_->note_import(page, blocks_.part, (slot + 1) * blocks_.block_bytes)) {
+      set_page(page, kUnknown);
+    }
+  }
+  forget(block);
+  if (blocks_.max_sequences > 0) static_cast<void>(has_entered(block, generation));
 }
 
 /// All blocks of a page have the same content.
@@ -168,44 +186,58 @@ ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDe
 
 // ---- encoders ----------------------------------------------------------------------------------
 
-bool ScrubPlanner::has_encoder(const BlockTables& tables, SequenceId sequence) const noexcept {
-  return static_cast<bool>(tables.slot_of(sequence, 0, blocks_.part));
+std::uint64_t& ScrubPlanner::seen(SequenceId sequence) noexcept {
+  return seen_[SequenceTable::slot_of(sequence)];
 }
 
-std::uint64_t& ScrubPlanner::without_encoder(SequenceId sequence) noexcept {
-  return without_encoder_[SequenceTable::slot_of(sequence)];
+/// Notes that an append enters a block, or others write it. Returns whether that has been so while
+/// the block was held: its generation ends when nobody holds it any more.
+bool ScrubPlanner::has_entered(BlockId block, Generation generation) noexcept {
+  const std::uint32_t its = generation.value + 1;
+  return std::exchange(entered_[static_cast<std::size_t>(block.value)], its) == its;
 }
 
-void ScrubPlanner::note_sequence(const BlockTables& tables, SequenceId sequence) noexcept {
-  const bool is_without = tables.info(sequence)->cross_tokens > 0 && !has_encoder(tables, sequence);
-  without_encoder(sequence) = is_without ? sequence.value : 0;
+/// The last block may have fewer tokens than it has room for. What is behind them is never written,
+/// and goes to each fork with the block, so there it is cleared whoever wrote it.
+void ScrubPlanner::enter_encoder(const BlockTables& tables, Row& row, BlockId block,
+                                 Generation generation, std::int32_t num_tokens) noexcept {
+  const bool is_full = num_tokens >= block_size_;
+  if (has_entered(block, generation)) {
+    const bool is_unknown = writer_of(block) == 0 && !is_clean(block);
+    if (is_unknown && !is_full) clear(block, num_tokens, owner_of(tables, row));
+    return;
+  }
+  encoder_blocks_[num_encoder_blocks_++] = block;
+  enter(block);
+  if (!is_full && !is_clean(block)) return clear(block, 0, owner_of(tables, row));
+  clear_entered(tables, row, block);
 }
 
-ScrubPlan ScrubPlanner::plan_encoders(const BlockTables& tables,
+ScrubPlan ScrubPlanner::plan_encoders(const BlockManager& manager, const BlockTables& tables,
                                       std::span<const AppendDemand> demands) noexcept {
-  num_copies_ = num_clears_ = 0;
+  num_copies_ = num_clears_ = num_encoder_blocks_ = 0;
   encoders_.clear();
   for (const AppendDemand& demand : demands) {
     const SequenceId sequence = demand.sequence;
-    if (without_encoder(sequence) != sequence.value || !has_encoder(tables, sequence)) continue;
-    without_encoder(sequence) = 0;
+    if (seen(sequence) == sequence.value) continue;
+    seen(sequence) = sequence.value;
     encoders_.push_back(sequence);
     Row row{sequence, 0};
-    const std::int32_t num_tokens = tables.info(sequence)->cross_tokens;
-    for (std::int64_t token = 0; token < num_tokens; token += block_size_) {
-      const std::int64_t slot = *tables.slot_of(sequence, token, blocks_.part);
-      clear_entered(tables, row, BlockId(static_cast<std::int32_t>(slot / block_size_)));
+    std::int32_t left = tables.info(sequence)->cross_tokens;
+    for (std::int64_t i = 0; left > 0; ++i, left -= block_size_) {
+      const Result<BlockId> held = tables.lookup(sequence, i, blocks_.part);
+      if (!held) break;
+      const std::int64_t slot = *tables.slot_of(sequence, i * block_size_, blocks_.part);
+      enter_encoder(tables, row, BlockId(static_cast<std::int32_t>(slot / block_size_)),
+                    manager.generation(*held), left);
     }
   }
   return planned();
 }
 
-/// What the append took has been given back; the next one takes other blocks. A sequence may have
-/// ended meanwhile.
-void ScrubPlanner::note_abort(const BlockTables& tables) noexcept {
-  for (const SequenceId sequence : encoders_) {
-    if (tables.info(sequence)) note_sequence(tables, sequence);
-  }
+/// What the append took has been given back; the next one takes other blocks.
+void ScrubPlanner::note_abort() noexcept {
+  for (const SequenceId sequence : encoders_) seen(sequence) = 0;
   encoders_.clear();
 }
 
@@ -214,14 +246,29 @@ void ScrubPlanner::note_abort(const BlockTables& tables) noexcept {
 /// Blocks without a known writer are cleared when a token enters them.
 void ScrubPlanner::forget() noexcept {
   for (const std::span<const BlockScrub> list : {planned().copies, planned().clears}) {
-    for (const BlockScrub& scrub : list) {
-      writer_of(scrub.target) = 0;
-      foreign_of(scrub.target) = kUnknown;
-    }
+    for (const BlockScrub& scrub : list) forget(scrub.target);
   }
   has_inherited_tails_ = true;  // because a sequence may continue in a block that it wrote itself
-  for (const SequenceId sequence : encoders_) without_encoder(sequence) = sequence.value;
-  encoders_.clear();
+  for (std::size_t i = 0; i < num_encoder_blocks_; ++i) {
+    entered_[static_cast<std::size_t>(encoder_blocks_[i].value)] = 0;
+  }
+  num_encoder_blocks_ = 0;
+  note_abort();
+}
+
+/// An encoder's block that a sequence has keeps its tokens, whatever became of the zeros. Memory
+/// that was never used is not touched.
+void ScrubPlanner::distrust() noexcept {
+  for (std::uint64_t& writer : writers_) {
+    if (writer != 0) writer = 0;
+  }
+  for (std::uint16_t& content : foreign_tokens_) {
+    if (content != kUnknown) content = kUnknown;
+  }
+  for (std::uint64_t& sequence : seen_) {
+    if (sequence != 0) sequence = 0;
+  }
+  has_inherited_tails_ = true;
 }
 
 }  // namespace kvarena

@@ -9,6 +9,9 @@
 /// In a pool of pages each part of the groups has a planner. A page that goes to another part is
 /// cleared as a whole (`PageWriters`), so that its blocks are clean when tokens enter them.
 ///
+/// The blocks of an encoder are cleared by the first append of a sequence that has them, once while
+/// they are held: others may have written them when the next of their sequences appends first.
+///
 /// A step whose tokens begin at token `kept` of a block clears the block from there on in two
 /// cases: its last writer is another owner, or `kept` lies in front of the end of the leading
 /// tokens, so that tokens of others would stand behind the new ones. In both cases the first `kept`
@@ -16,14 +19,15 @@
 /// same case. A copy on write gets the shared tokens and then zeros.
 
 #include "base/lazy_array.hpp"
+#include "cache/page_writers.hpp"
 #include "kernels/params.h"
+#include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "step/step_ring.hpp"
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace kvarena {
@@ -35,50 +39,6 @@ struct ScrubPlan {
   std::span<const kernels::BlockScrub> clears;  ///< in place
 };
 
-/// The part of the groups that wrote in each page of a pool last, and the pages that a step clears
-/// as a whole because they go to another part: its blocks lie elsewhere in them.
-class PageWriters {
- public:
-  /// Throws std::bad_alloc.
-  explicit PageWriters(std::int64_t num_pages)
-      : parts_(static_cast<std::size_t>(num_pages)), clears_(static_cast<std::size_t>(num_pages)) {}
-  static std::int64_t host_bytes(std::int64_t num_pages) noexcept {
-    return num_pages *
-           static_cast<std::int64_t>(sizeof(std::uint16_t) + sizeof(kernels::BlockScrub));
-  }
-
-  /// A step begins.
-  void begin_step() noexcept { num_clears_ = 0; }
-  /// Notes that a step writes blocks of part `part` in a page. When another part, or nobody, wrote
-  /// there last, the step clears the page, and the function returns true.
-  bool take(std::int64_t page, std::int32_t part) noexcept {
-    if (!note(page, part)) return false;
-    const BlockId id(static_cast<std::int32_t>(page));
-    clears_[num_clears_++] = {id, id, 0};
-    return true;
-  }
-  /// Notes that others write there. Returns whether another part wrote there last.
-  bool note(std::int64_t page, std::int32_t part) noexcept {
-    const auto its = static_cast<std::uint16_t>(part + 1);
-    return std::exchange(parts_[static_cast<std::size_t>(page)], its) != its;
-  }
-  /// The pages that the step clears, as blocks of their own.
-  std::span<const kernels::BlockScrub> clears() const noexcept {
-    return {clears_.data(), num_clears_};
-  }
-  /// Says that the step's pages were not cleared.
-  void forget() noexcept {
-    for (const kernels::BlockScrub& its : clears()) {
-      parts_[static_cast<std::size_t>(its.target.value)] = 0;
-    }
-  }
-
- private:
-  LazyArray<std::uint16_t> parts_;         // [num_pages] part + 1; 0: nobody
-  LazyArray<kernels::BlockScrub> clears_;  // [num_pages]
-  std::size_t num_clears_ = 0;
-};
-
 /// The blocks of a planner.
 struct ScrubBlocks {
   std::int64_t num_ids = 0;             ///< ids are less than this
@@ -87,6 +47,8 @@ struct ScrubBlocks {
   std::int64_t ids_per_page = 0;        ///< with groups: as TableGroup has them; otherwise 0
   std::int32_t max_sequences = 0;       ///< in a group of encoders; otherwise 0
   std::int32_t max_encoder_tokens = 0;  ///< of a sequence, in a group of encoders; otherwise 0
+  std::int64_t block_bytes = 0;         ///< with groups: of a block, with padding
+  std::int64_t ids_per_block = 1;       ///< with groups: as TableGroup has them; otherwise 1
 };
 
 /// The planner of one cache, or of one part of its groups.
@@ -108,15 +70,13 @@ class ScrubPlanner {
   ScrubPlan plan(const BlockTables& tables, std::span<const AppendDemand> demands,
                  std::span<const AppendedRow> rows, const std::int64_t* slots,
                  std::span<const BlockCopy> copies) noexcept;
-  /// The same in a group of encoders: clears the blocks that the append took for the encoders of
-  /// its sequences. O(demands + blocks of encoders).
-  ScrubPlan plan_encoders(const BlockTables& tables,
+  /// The same in a group of encoders: clears the blocks of encoders whose sequences append for the
+  /// first time. A block in which an append of another sequence has entered keeps its tokens.
+  /// O(demands + blocks of encoders).
+  ScrubPlan plan_encoders(const BlockManager& manager, const BlockTables& tables,
                           std::span<const AppendDemand> demands) noexcept;
-  /// Notes a new sequence in a group of encoders. It has its encoder's blocks already, or takes
-  /// them with its first append.
-  void note_sequence(const BlockTables& tables, SequenceId sequence) noexcept;
   /// Says that the last append was taken back, in a group of encoders.
-  void note_abort(const BlockTables& tables) noexcept;
+  void note_abort() noexcept;
   /// Says that the last plan was not carried out, or only in part, so that the content of its
   /// blocks is unknown. O(its size).
   void forget() noexcept;
@@ -124,8 +84,11 @@ class ScrubPlanner {
   void note_fork(const SequenceInfo& parent, const SequenceInfo& child) noexcept;
   /// Notes that a sequence may continue in a block that another one wrote.
   void note_foreign_tails() noexcept { has_inherited_tails_ = true; }
-  /// Notes that others write a block, so that its content is unknown.
-  void note_import(BlockId block) noexcept;
+  /// Notes that others write a block, so that its content is unknown. `generation` is the block's.
+  void note_import(BlockId block, Generation generation) noexcept;
+  /// Says that nobody knows which scrubs were carried out, so that the content of all blocks is
+  /// unknown. O(ids).
+  void distrust() noexcept;
 
  private:
   /// A row of the append.
@@ -143,8 +106,11 @@ class ScrubPlanner {
   void plan_tail(const BlockTables& tables, Row& row, BlockId block, std::int32_t kept,
                  std::span<const BlockCopy> copies) noexcept;
   void clear(BlockId block, std::int32_t kept_tokens, std::uint64_t owner) noexcept;
-  bool has_encoder(const BlockTables& tables, SequenceId sequence) const noexcept;
-  std::uint64_t& without_encoder(SequenceId sequence) noexcept;
+  std::uint64_t& seen(SequenceId sequence) noexcept;
+  bool has_entered(BlockId block, Generation generation) noexcept;
+  void enter_encoder(const BlockTables& tables, Row& row, BlockId block, Generation generation,
+                     std::int32_t num_tokens) noexcept;
+  void forget(BlockId block) noexcept;
   ScrubPlan planned() const noexcept;
   void set_page(std::int64_t page, std::uint16_t content) noexcept;
   void enter(BlockId block) noexcept;
@@ -166,9 +132,13 @@ class ScrubPlanner {
   LazyArray<kernels::BlockScrub> clears_;
   std::size_t num_copies_ = 0;
   std::size_t num_clears_ = 0;
-  LazyArray<std::uint64_t> without_encoder_;  // [max_sequences] id of a sequence that takes the
-                                              // blocks of its encoder yet
-  std::vector<SequenceId> encoders_;          // of the last plan
+  // In a group of encoders:
+  LazyArray<std::uint64_t> seen_;  // [max_sequences] id of a sequence that has appended
+  LazyArray<std::uint32_t>
+      entered_;  // [num_ids] 1 + the generation in which an append entered last
+  std::vector<SequenceId> encoders_;   // of the last plan
+  LazyArray<BlockId> encoder_blocks_;  // the blocks that it entered
+  std::size_t num_encoder_blocks_ = 0;
   bool has_inherited_tails_ = false;  // a sequence may continue in a block that another one wrote
 };
 

@@ -144,6 +144,47 @@ TEST_F(CudaBlocks, ScrubsEqualTheReference) {
   }
 }
 
+// A page of a pool with groups is a block of KiB.
+TEST_F(CudaBlocks, ScrubsOfPagesEqualTheReference) {
+  constexpr std::int32_t kUnits = 13;
+  constexpr std::int64_t kPageBytes = kUnits * 1024;
+  auto host = random_bytes(8 * kPageBytes, 17);
+  const DeviceArray<std::byte> device(host);
+  const std::vector<BlockScrub> scrubs = {{BlockId(1), BlockId(1), 0},
+                                          {BlockId(3), BlockId(3), 1},
+                                          {BlockId(4), BlockId(4), kUnits - 1},
+                                          {BlockId(7), BlockId(7), 6}};
+  const auto params_of = [&](std::byte* base) {
+    const PlaneView page{.base = base,
+                         .block_stride = kPageBytes,
+                         .head_stride = kPageBytes,
+                         .token_stride = 1024,
+                         .num_heads = 1,
+                         .head_dim = 1024,
+                         .dtype = DType::fp8_e4m3};
+    return ScrubParams{.kv = {.key = page, .value = page, .block_size = kUnits, .num_blocks = 8},
+                       .key_bytes = kPageBytes,
+                       .value_bytes = 0,
+                       .num_layers = 1,
+                       .layer_stride = kPageBytes,
+                       .scrubs = scrubs.data(),
+                       .num_scrubs = std::ssize(scrubs)};
+  };
+  const std::vector<std::byte> before = host;
+  kernels::reference::scrub(params_of(host.data()));
+  for (std::int64_t i = 0; i < std::ssize(host); ++i) {
+    const std::int64_t unit = i % kPageBytes / 1024;
+    const auto scrub = std::ranges::find(scrubs, BlockId(static_cast<std::int32_t>(i / kPageBytes)),
+                                         &BlockScrub::target);
+    const bool is_kept = scrub == scrubs.end() || unit < scrub->kept_tokens;
+    const auto at = static_cast<std::size_t>(i);
+    ASSERT_EQ(host[at], is_kept ? before[at] : std::byte{0}) << i;
+  }
+  ASSERT_OK(launch_scrub(params_of(device.data()), stream_));
+  finish();
+  EXPECT_TRUE(same_bytes(device.download(), host));
+}
+
 // Layers at a distance, and more entries than a launch takes.
 TEST_F(CudaBlocks, ScrubsOfManyBlocksInManyLayers) {
   PoolShape shape{.num_heads = 1, .dim_k = 8, .dim_v = 16, .block_size = 2, .num_blocks = 1000};

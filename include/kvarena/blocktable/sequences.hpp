@@ -53,8 +53,8 @@ struct SequenceOptions {
   /// fork the owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
   std::uint64_t owner = 0;
   std::int32_t cross_tokens = 0;  ///< tokens of an encoder that the layers of cross groups read;
-                                  ///< their blocks come with the first append. A fork has its
-                                  ///< parent's
+                                  ///< their blocks come with the first append, or with
+                                  ///< reserve_capacity. A fork has its parent's
   /// With a prefix cache: the tokens that the sequence will have first. It begins with the longest
   /// published prefix of them. Borrowed for the call. Only create_sequence takes tokens. An import
   /// takes a salt and extra keys too; a fork takes neither, it has those of its parent.

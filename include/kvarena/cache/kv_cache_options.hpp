@@ -17,14 +17,20 @@
 
 namespace kvarena {
 
-/// When a cache writes zeros behind the tokens of a sequence, in every layer, K and V. The places
-/// are: a block that its tokens enter (reserved before or not), the rest of a copy on write behind
-/// the shared tokens, and the rest of the last block of a fork, cut or not, that goes on in place.
-/// append queues the zeros before any token of the step is written. Scrubbing costs 10 bytes of
-/// host memory a block. With groups a page that goes to another group is cleared as a whole, which
-/// counts for its blocks; so do the blocks of an encoder when an append takes them. A state has
-/// zeros, or what it goes on from, where the cache writes it (in_place); with read_write it keeps
-/// its old bytes until the engine's kernel has written all of it.
+/// When a cache writes zeros behind the tokens of a sequence, in every layer: K, V, scales and
+/// index, not the padding between them. The places are: a block that its tokens enter (reserved
+/// before or not), the rest of a copy on write behind the shared tokens, and the rest of the last
+/// block of a fork, cut or not, that goes on in place. append queues the zeros before any token of
+/// the step is written. Zeros that the device skipped because work of a step has failed are queued
+/// again; the cache sees failures as with a prefix cache (kv_cache.hpp). Scrubbing costs 10 bytes
+/// of host memory a block, 14 in groups of encoders.
+///
+/// With groups, which cost 30 bytes a page more, a page that goes to another group is cleared as a
+/// whole, with padding, and this counts for its blocks. Behind an import, the next append does so
+/// with the rest of its page. The blocks of an encoder are cleared by the first append of any
+/// sequence that has them, and what is behind its tokens in both modes. A state has zeros, or what
+/// it goes on from, where the cache writes it (in_place); with read_write it keeps its old bytes
+/// until the engine's kernel has written all of it.
 enum class Scrub : std::uint8_t {
   never,            ///< a block keeps its old bytes
   on_owner_change,  ///< except when all content of the block has the same owner

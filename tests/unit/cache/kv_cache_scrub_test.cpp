@@ -352,6 +352,55 @@ TEST(KvCacheScrubFailure, WhatWasNotQueuedIsPlannedAgain) {
   EXPECT_EQ(*cache.arena().address(block, 0, PlaneKind::value), std::byte{0});
 }
 
+/// A step whose zeros, and all other work, the device skips.
+void fail_step(ScrubCache& t, SequenceId id, std::int32_t tokens, bool is_aborted) {
+  const auto fail = [](void*) {
+    return Status{StatusCode::device_error, Resource::stream, Option::none, 77, 0, 0, 0};
+  };
+  ASSERT_OK(t.cache.begin_step());
+  ASSERT_OK(t.device->launch_host(fail, nullptr, t.cache.stream()));
+  const std::vector<AppendDemand> demands{{id, tokens}};
+  ASSERT_OK(t.cache.append(demands));
+  ASSERT_OK(is_aborted ? t.cache.abort_step() : t.cache.end_step());
+  EXPECT_FAILS(t.cache.synchronize(), device_error, stream);
+}
+
+TEST(KvCacheScrubFailure, ZerosOfAFailedStepAreMadeAgain) {
+  for (const Scrub scrub : {Scrub::on_owner_change, Scrub::always}) {
+    for (const bool is_aborted : {false, true}) {
+      ScrubCache t({"host"}, scrub);
+      const SequenceId id = t.create(kAnn);
+      fail_step(t, id, 5, is_aborted);
+      ASSERT_OK(t.cache.destroy(id));
+      const SequenceId next = t.create(kAnn);
+      ASSERT_OK(t.begin({{next, 5}}));
+      const std::vector<std::byte> pool = t.pool();
+      for (const BlockId block : t.blocks_of(next)) {
+        for (std::int64_t token = 0; token < t.block_size(); ++token) {
+          EXPECT_TRUE(is_zero(t.token_bytes(pool, block, token)));
+        }
+      }
+      ASSERT_OK(t.end());
+    }
+  }
+}
+
+TEST(KvCacheScrubFailure, AForkThatIsCutBehindAFailedStepFindsItsSharedTokensAlone) {
+  for (const Scrub scrub : {Scrub::on_owner_change, Scrub::always}) {
+    ScrubCache t({"host"}, scrub);
+    const Family family(t, kAnn, kBob);
+    ASSERT_OK(t.cache.destroy(family.parent));
+    fail_step(t, family.child, 1, false);
+    ASSERT_OK(t.cache.truncate(family.child, 2));
+    ASSERT_OK(t.begin({{family.child, 1}}));
+    const std::vector<std::byte> pool = t.pool();
+    for (std::int64_t token = 0; token < t.block_size(); ++token) {
+      EXPECT_EQ(is_zero(t.token_bytes(pool, family.block, token)), token >= 2) << token;
+    }
+    ASSERT_OK(t.end());
+  }
+}
+
 TEST_P(KvCacheScrub, ManyBlocksInAStep) {
   // More than one launch on CUDA takes.
   ScrubShape shape = GetParam();
