@@ -30,13 +30,17 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
   num_growths = num_shared_tails = num_copies = num_demands = 0;
   t.num_new_blocks = 0;
   t.claim_serial = t.claims_of_others();
+  // A compiler would read members again after each record that is written.
+  const std::uint64_t stamp = t.calls;
+  const std::uint64_t claims = t.claim_serial;
+  const std::int64_t most_tokens = t.max_append_tokens;
   std::int64_t num_tokens = 0;
   for (std::size_t i = 0; i < its.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     const SequenceId id = its.id(i);
     Sequence* s = t.sequences.find(id);
     if (s == nullptr) return t.fail(index, not_found(Resource::sequence, id.value));
-    if (std::exchange(s->call_stamp, t.calls) == t.calls) {
+    if (std::exchange(s->call_stamp, stamp) == stamp) {
       return t.fail(index, duplicate_argument(Resource::sequence, id.value));
     }
     if (its.urgency(i)) {
@@ -46,16 +50,16 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
     }
     const std::int64_t wanted = its.tokens(i);
     if (wanted < 0) {
-      return t.fail(index, invalid_argument(Resource::num_tokens, wanted, 0, t.max_append_tokens));
+      return t.fail(index, invalid_argument(Resource::num_tokens, wanted, 0, most_tokens));
     }
     if (Status e = check_values(its.values(i), wanted); !e) return t.fail(index, e);
     const std::int64_t length = s->length + wanted;
     if (length > s->max_length) return t.fail(index, too_long(id, length, s->max_length));
     num_tokens += wanted;
-    if (num_tokens > t.max_append_tokens) {
-      return t.fail(index, too_many_tokens(num_tokens, t.max_append_tokens, id));
+    if (num_tokens > most_tokens) {
+      return t.fail(index, too_many_tokens(num_tokens, most_tokens, id));
     }
-    const bool claims_are_known = s->claims_seen == t.claim_serial;
+    const bool claims_are_known = s->claims_seen == claims;
     if (wanted > 0 && wanted <= s->room && claims_are_known) [[likely]]
       continue;
     if (wanted > 0 && claims_are_known && fits(*s, length)) continue;
