@@ -133,9 +133,8 @@ class ScrubPlanner {
   std::size_t num_copies_ = 0;
   std::size_t num_clears_ = 0;
   // In a group of encoders:
-  LazyArray<std::uint64_t> seen_;  // [max_sequences] id of a sequence that has appended
-  LazyArray<std::uint32_t>
-      entered_;  // [num_ids] 1 + the generation in which an append entered last
+  LazyArray<std::uint64_t> seen_;      // [max_sequences] id of a sequence that has appended
+  LazyArray<std::uint32_t> entered_;   // [num_ids] 1 + the generation that was entered last
   std::vector<SequenceId> encoders_;   // of the last plan
   LazyArray<BlockId> encoder_blocks_;  // the blocks that it entered
   std::size_t num_encoder_blocks_ = 0;
