@@ -122,7 +122,8 @@ bool BlockManager::Impl::is_unheld(BlockId id) const noexcept {
          pool.fence_head(id) == BlockPool::kNoFence;
 }
 
-/// end_released for one block, as most calls have.
+/// The same as end_released for the one block that most calls have. The loop of the other one shows
+/// in the time of a step (docs/benchmarks.md).
 void BlockManager::Impl::end_released_one(Holder& holder, BlockId id) noexcept {
   PagePool& pages = *pool.pages();
   const BlockPlace place = pages.place_of(id);

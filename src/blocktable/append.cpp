@@ -12,11 +12,6 @@
 #include <utility>
 
 namespace kvarena {
-namespace {
-
-constexpr std::int64_t kUsualBlockSize = 16;
-
-}  // namespace
 
 /// Computes which blocks a sequence needs for `capacity` tokens.
 BlockTables::Impl::Growth BlockTables::Impl::growth_of(SequenceId id, Sequence& sequence,

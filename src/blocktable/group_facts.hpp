@@ -3,6 +3,7 @@
 /// @file
 /// `GroupFacts`: what the tables of a pool with groups know of one group. Plain values.
 
+#include "blocktable/sequence_table.hpp"
 #include "kvarena/base/choose_pages.hpp"
 #include "kvarena/blocktable/table_groups.hpp"
 
@@ -22,7 +23,6 @@ struct GroupFacts {
   /// The index of the block of a token. Dividing takes longer than what is around it, so the usual
   /// block size has a shift.
   std::int64_t block_of(std::int64_t position) const noexcept {
-    constexpr std::int64_t kUsualBlockSize = 16;
     return block_size == kUsualBlockSize ? position / kUsualBlockSize : position / block_size;
   }
   /// The first block that a sequence of `length` tokens keeps. Requires grows().

@@ -69,7 +69,7 @@ void ScrubPlanner::note_fork(const SequenceInfo& parent, const SequenceInfo& chi
   if (mode_ == Scrub::always || parent.owner != child.owner) has_inherited_tails_ = true;
 }
 
-void ScrubPlanner::forget(BlockId block) noexcept {
+void ScrubPlanner::note_unknown(BlockId block) noexcept {
   writer_of(block) = 0;
   foreign_of(block) = kUnknown;
 }
@@ -83,8 +83,8 @@ void ScrubPlanner::note_import(BlockId block, Generation generation) noexcept {
       set_page(page, kUnknown);
     }
   }
-  forget(block);
-  if (blocks_.max_sequences > 0) static_cast<void>(has_entered(block, generation));
+  note_unknown(block);
+  if (blocks_.max_sequences > 0) note_entered(block, generation);
 }
 
 /// All blocks of a page have the same content.
@@ -192,7 +192,7 @@ std::uint64_t& ScrubPlanner::seen(SequenceId sequence) noexcept {
 
 /// Notes that an append enters a block, or others write it. Returns whether that has been so while
 /// the block was held: its generation ends when nobody holds it any more.
-bool ScrubPlanner::has_entered(BlockId block, Generation generation) noexcept {
+bool ScrubPlanner::note_entered(BlockId block, Generation generation) noexcept {
   const std::uint32_t its = generation.value + 1;
   return std::exchange(entered_[static_cast<std::size_t>(block.value)], its) == its;
 }
@@ -202,7 +202,7 @@ bool ScrubPlanner::has_entered(BlockId block, Generation generation) noexcept {
 void ScrubPlanner::enter_encoder(const BlockTables& tables, Row& row, BlockId block,
                                  Generation generation, std::int32_t num_tokens) noexcept {
   const bool is_full = num_tokens >= block_size_;
-  if (has_entered(block, generation)) {
+  if (note_entered(block, generation)) {
     const bool is_unknown = writer_of(block) == 0 && !is_clean(block);
     if (is_unknown && !is_full) clear(block, num_tokens, owner_of(tables, row));
     return;
@@ -246,7 +246,7 @@ void ScrubPlanner::note_abort() noexcept {
 /// Blocks without a known writer are cleared when a token enters them.
 void ScrubPlanner::forget() noexcept {
   for (const std::span<const BlockScrub> list : {planned().copies, planned().clears}) {
-    for (const BlockScrub& scrub : list) forget(scrub.target);
+    for (const BlockScrub& scrub : list) note_unknown(scrub.target);
   }
   has_inherited_tails_ = true;  // because a sequence may continue in a block that it wrote itself
   for (std::size_t i = 0; i < num_encoder_blocks_; ++i) {

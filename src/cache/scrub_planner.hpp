@@ -107,10 +107,10 @@ class ScrubPlanner {
                  std::span<const BlockCopy> copies) noexcept;
   void clear(BlockId block, std::int32_t kept_tokens, std::uint64_t owner) noexcept;
   std::uint64_t& seen(SequenceId sequence) noexcept;
-  bool has_entered(BlockId block, Generation generation) noexcept;
+  bool note_entered(BlockId block, Generation generation) noexcept;
   void enter_encoder(const BlockTables& tables, Row& row, BlockId block, Generation generation,
                      std::int32_t num_tokens) noexcept;
-  void forget(BlockId block) noexcept;
+  void note_unknown(BlockId block) noexcept;
   ScrubPlan planned() const noexcept;
   void set_page(std::int64_t page, std::uint16_t content) noexcept;
   void enter(BlockId block) noexcept;

@@ -112,7 +112,7 @@ KVARENA_EXPORT Result<PageChoice> choose_pages(std::span<const PagedGroup> group
 /// Returns what a sequence of `length_tokens` >= 0 keeps between steps. Requires a valid group.
 KVARENA_EXPORT Retained retained(const PagedGroup& group, std::int64_t length_tokens) noexcept;
 
-/// Returns its first_token alone.
+/// Returns the first_token of `retained` alone.
 KVARENA_EXPORT std::int64_t oldest_retained(const PagedGroup& group,
                                             std::int64_t length_tokens) noexcept;
 

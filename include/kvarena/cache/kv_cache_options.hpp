@@ -85,8 +85,8 @@ struct KvCacheOptions {
                                ///< and in lists of allocations, where a process has several
   /// Borrowed during create. Layers that keep different data, in one pool of equal pages. `layout`
   /// and `window_tokens` are not used then, and size.num_blocks, watermark_blocks and promises
-  /// count pages. None: all layers are alike. In block-major order. On CUDA leading blocks are not
-  /// read together.
+  /// count pages. None: all layers are alike. Groups need block-major order. On CUDA their leading
+  /// blocks are not read together.
   std::span<const LayerGroup> groups{};
   /// With groups: the page is chosen for sequences of up to so many tokens. It does not limit them.
   /// 0: max_sequence_tokens, or 131,072 when that is 0 too.
