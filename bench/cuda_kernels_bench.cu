@@ -259,7 +259,7 @@ void stage_steps(const StepShape& shape, std::byte* ring) {
     std::memcpy(slot, &header, sizeof(header));
     auto* const staged = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
     for (std::int32_t row = 0; row < shape.max_rows; ++row) {
-      const std::int32_t length = kLength + (row + i) % shape.block_size;
+      const std::int32_t length = kLength + row % shape.block_size + i;
       staged[row] = {row * 16, length, 1, length % shape.block_size == 1 ? 1 : 0};
     }
   }
@@ -300,6 +300,7 @@ void update_tables(Bench& bench, std::int32_t rows) {
   params.slots = allocate<std::int64_t>(rows);
   params.copies = allocate<BlockCopy>(rows);
   CHECK(cudaMemset(params.block_tables, 0, static_cast<std::size_t>(shape.table_entries) * 4));
+  CHECK(cudaMemset(params.row_slots, 0xff, static_cast<std::size_t>(rows) * 4));
   const double us = bench.time(kCalls, [&](int i, cudaStream_t s) {
     if (i == 0) CHECK(cudaMemsetAsync(state, 0, sizeof(ScatterState), s));
     params.expected = step_word(static_cast<std::uint64_t>(i + 1), i);

@@ -118,19 +118,22 @@ struct RowPlan {
   std::int32_t num_blocks = 0;   ///< blocks that hold seq_len tokens
 };
 
-/// Checks a staged row. A row that would make the kernel write outside its table becomes a skipped
-/// row.
-KVARENA_HOST_DEVICE constexpr RowPlan plan_row(const StepShape& shape,
-                                               const StagedRow& row) noexcept {
-  const auto tokens = static_cast<std::uint32_t>(row.seq_len);
-  const auto size = static_cast<std::uint32_t>(shape.block_size);
-  const auto blocks = static_cast<std::int32_t>((tokens + size - 1) / size);
+/// Checks a staged row whose tokens are in `blocks` blocks. A row that would make the kernel write
+/// outside its table becomes a skipped row.
+KVARENA_HOST_DEVICE constexpr RowPlan plan_row(const StepShape& shape, const StagedRow& row,
+                                               std::int32_t blocks) noexcept {
   const bool is_whole = row.granule >= 0 && row.seq_len >= 0 && row.num_new >= 0 &&
                         row.num_new <= row.seq_len && row.num_changed >= 0 &&
                         row.num_changed <= blocks && blocks <= shape.max_blocks_a_row &&
                         row.granule * StepShape::kGranule + blocks <= shape.table_entries;
   if (!is_whole) return {};
   return {row.granule, row.seq_len, row.num_new, row.num_changed, blocks};
+}
+KVARENA_HOST_DEVICE constexpr RowPlan plan_row(const StepShape& shape,
+                                               const StagedRow& row) noexcept {
+  const auto tokens = static_cast<std::uint32_t>(row.seq_len);
+  const auto size = static_cast<std::uint32_t>(shape.block_size);
+  return plan_row(shape, row, static_cast<std::int32_t>((tokens + size - 1) / size));
 }
 
 /// Returns the slot of the token at `position` of a sequence: block * block_size + offset.

@@ -96,8 +96,9 @@ class TwinStep {
   kernels::ScatterReport host_report_;
 };
 
-/// What the rows of a step are like: any, or as in decode at most one new token and few changes.
-enum class RowKind : std::uint8_t { any, decode };
+/// What the rows of a step are like: any, as in decode at most one new token and few changes, or
+/// those of sequences that mostly go on by one token.
+enum class RowKind : std::uint8_t { any, decode, steady };
 
 /// Writes steps of random rows. Their tables are apart: two rows of one sequence have no order.
 class StepWriter {
@@ -123,7 +124,13 @@ class StepWriter {
     std::fill_n(rows, shape_.max_rows, StagedRow{});
     std::shuffle(order_.begin(), order_.end(), random_);
     std::int64_t next = 0;
-    for (const std::int32_t r : order_) rows[r] = any_row(next);
+    if (kind_ == RowKind::steady) {
+      header.num_rows = static_cast<std::int32_t>(order_.size() - below(2));
+      std::memcpy(slot, &header, sizeof(header));
+      go_on(rows);
+    } else {
+      for (const std::int32_t r : order_) rows[r] = any_row(next);
+    }
     for (std::int32_t r = 0; r < shape_.max_rows; ++r) {
       if (nonsense != 0 && below(nonsense) == 0) break_row(rows[r]);
     }
@@ -165,6 +172,28 @@ class StepWriter {
     next = end;
     return row;
   }
+  /// Makes each row the next step of a sequence. Now and then sequences change places, one is
+  /// replaced, has no new token or two, a copy on write or no new entry for a new block.
+  void go_on(StagedRow* rows) {
+    const std::int32_t most = shape_.max_blocks_a_row * shape_.block_size - 2;
+    const std::int32_t granules = (shape_.max_blocks_a_row + 31) / 32;
+    if (steady_.empty()) {
+      for (std::size_t i = 0; i < order_.size(); ++i) {
+        steady_.push_back({.granule = static_cast<std::int32_t>(i) * granules, .seq_len = 1});
+      }
+    }
+    if (below(2) == 0) std::swap(steady_[below(steady_.size())], steady_[below(steady_.size())]);
+    for (StagedRow& row : steady_) {
+      const std::uint64_t chance = below(50);
+      row.num_new = chance == 0 ? 0 : chance == 1 ? 2 : 1;
+      if (chance == 2 || row.seq_len >= most) row.seq_len = static_cast<std::int32_t>(below(40));
+      const bool begins = row.seq_len % shape_.block_size == 0;
+      row.seq_len += row.num_new;
+      row.num_changed = row.seq_len == 0 ? 0 : begins || below(20) == 0 ? 1 : 0;
+      if (below(30) == 0) row.num_changed = 0;
+      *rows++ = row;
+    }
+  }
   void break_row(StagedRow& row) {
     switch (below(4)) {
       case 0: row.granule = -1 - static_cast<std::int32_t>(below(1 << 30)); break;
@@ -178,6 +207,7 @@ class StepWriter {
   RowKind kind_;
   std::mt19937_64 random_;
   std::vector<std::int32_t> order_;  // in which rows take their places
+  std::vector<StagedRow> steady_;    // the last step of each row
 };
 
 class CudaScatterStep : public CudaTest {
@@ -234,6 +264,15 @@ TEST_F(CudaScatterStep, EqualsTheReferenceInDecodeSteps) {
   play(options_of(1024, 2000, 60'000, 64, 16), 40, 0, RowKind::decode);
   play(options_of(3000, 9000, 60'000, 64, 1), 20, 0, RowKind::decode);
   play(options_of(1024, 2000, 9000, 64, 3), 40, 50, RowKind::decode);
+}
+
+// The slot of a new token is found from the step before, where that was one of the same sequence.
+TEST_F(CudaScatterStep, EqualsTheReferenceInStepsThatFollowOneAnother) {
+  play(options_of(1, 9, 30, 40, 4), 300, 0, RowKind::steady);
+  play(options_of(20, 300, 2000, 40, 16), 400, 0, RowKind::steady);
+  play(options_of(20, 15, 2000, 40, 5), 400, 0, RowKind::steady);
+  play(options_of(300, 2000, 12'000, 40, 16), 100, 0, RowKind::steady);
+  play(options_of(1100, 2000, 44'000, 40, 16), 60, 60, RowKind::steady);
 }
 
 TEST_F(CudaScatterStep, NonsenseIsSkippedAndStaysWithinTheArrays) {
