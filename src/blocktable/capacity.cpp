@@ -10,6 +10,10 @@ namespace kvarena {
 namespace {
 
 Status check_capacity(SequenceId id, const Sequence& sequence, std::int64_t capacity) noexcept {
+  if (sequence.import_state == ImportState::failed) {
+    return failed_precondition(Resource::sequence, id.value,
+                               static_cast<std::uint64_t>(ImportState::failed));
+  }
   if (capacity < 0 || capacity > kMaxTokens) {
     return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
   }

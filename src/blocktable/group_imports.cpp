@@ -153,6 +153,27 @@ Status BlockTables::Impl::Groups::check_groups_of(std::span<const BlockId> ids,
   return {};
 }
 
+/// Returns whether blocks may be read: they are of no import that waits or has failed. Registered
+/// blocks that are not published are being written, too, by the step.
+Status BlockTables::Impl::Groups::check_readable(const GroupBlocks& blocks,
+                                                 std::size_t g) const noexcept {
+  for (std::size_t i = 0; i < blocks.ids.size(); ++i) {
+    const BlockId id = blocks.ids[i];
+    if (id.value < 0 || id.value >= t.manager->num_blocks()) continue;  // retain refuses it
+    if (t.manager->generation(id) != blocks.generations[i]) continue;   // and this one
+    const BlockContent content = t.manager->content(id);
+    const bool is_registered =
+        t.prefix != nullptr &&
+        t.prefix->node_of(id, blocks.generations[i], g != registered) != kNoBlock;
+    if (content != BlockContent::failed &&
+        (content != BlockContent::being_written || is_registered)) {
+      continue;
+    }
+    return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
+  }
+  return {};
+}
+
 /// Checks that the sequence's salt and extra keys are those of what the prefix cache knows of these
 /// blocks.
 Status BlockTables::Impl::Groups::check_tenants(const GroupBlocks& blocks, std::size_t g,
@@ -208,6 +229,7 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
     if (Status s = check_blocks(blocks[g], needed, end[g]); !s) return s;
     if (Status s = check_groups_of(blocks[g].ids, g); !s) return s;
     if (Status s = check_tenants(blocks[g], g, length, options); !s) return s;
+    if (Status s = check_readable(blocks[g], g); !s) return s;
     if (end[g] == 0) continue;
     // Blocks in front of those that a sequence of this length keeps are not taken.
     const std::int64_t own = group.grows() && length > 0 ? group.first_kept(length) : 0;

@@ -223,6 +223,7 @@ struct BlockTables::Impl::Groups {
   Status fence_tail(const Sequence& sequence, const Table& table, std::int64_t index,
                     Ticket ticket);
   Status check_groups_of(std::span<const BlockId> ids, std::size_t g) const noexcept;
+  Status check_readable(const GroupBlocks& blocks, std::size_t g) const noexcept;
   Status check_tenants(const GroupBlocks& blocks, std::size_t g, std::int64_t length,
                        const SequenceOptions& options) const noexcept;
   Status check_new_tables(std::span<const std::int64_t> absent, std::span<const std::int64_t> ends,

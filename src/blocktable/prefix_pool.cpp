@@ -35,6 +35,12 @@ Status check_supported(const BlockManager& manager, const PrefixOptions& options
   return unsupported_option(Option::max_accounts, static_cast<std::uint64_t>(options.max_accounts));
 }
 
+Status check_spans(std::span<const BlockId> ids, std::span<const Generation> generations) noexcept {
+  if (generations.size() == ids.size()) return {};
+  return invalid_argument(Resource::span_size, std::ssize(generations), std::ssize(ids),
+                          std::ssize(ids));
+}
+
 }  // namespace
 
 struct PrefixPool::Impl {
@@ -84,10 +90,7 @@ PrefixPosition PrefixPool::begin(std::uint64_t salt) const noexcept {
 
 Result<PrefixMatch> PrefixPool::match(const PrefixQuery& query, std::span<BlockId> ids,
                                       std::span<Generation> generations) const {
-  if (generations.size() != ids.size()) {
-    return invalid_argument(Resource::span_size, std::ssize(generations), std::ssize(ids),
-                            std::ssize(ids));
-  }
+  if (Status s = check_spans(ids, generations); !s) return s;
   PrefixBlocks& blocks = impl_->blocks;
   const Result<PrefixMatch> found = blocks.match(query);
   if (!found) return found;
@@ -100,12 +103,12 @@ Result<PrefixMatch> PrefixPool::match(const PrefixQuery& query, std::span<BlockI
 Result<PrefixAdoption> PrefixPool::adopt(HolderId holder, const PrefixQuery& query,
                                          std::span<BlockId> ids,
                                          std::span<Generation> generations) {
+  if (Status s = check_spans(ids, generations); !s) return s;
   PrefixBlocks& blocks = impl_->blocks;
   const Result<PrefixMatch> found = blocks.match(query);
   if (!found) return found.status();
-  const std::int64_t room = std::min(std::ssize(ids), std::ssize(generations));
-  if (room < found->blocks) {
-    return invalid_argument(Resource::span_size, room, found->blocks, -1);
+  if (std::ssize(ids) < found->blocks) {
+    return invalid_argument(Resource::span_size, std::ssize(ids), found->blocks, -1);
   }
   const Result<PrefixPosition> end = blocks.take(holder, query, *found);
   if (!end) return end.status();

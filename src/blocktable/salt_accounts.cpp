@@ -92,7 +92,9 @@ Status SaltAccounts::close(std::uint64_t salt) {
   if (found == kNone) return not_found(Resource::holder, salt);
   Account& account = accounts_[place(found)];
   if (account.registered != 0 || account.sequences != 0) {
-    return failed_precondition(Resource::sequence, salt);
+    Status status = failed_precondition(Resource::sequence, salt);
+    status.option = Option::salt;
+    return status;
   }
   if (account.holder != kNoHolder) static_cast<void>(manager_->unregister_holder(account.holder));
   std::uint32_t* at = &head_of(salt);

@@ -20,13 +20,14 @@ PageWriters::PageWriters(std::int64_t num_pages, std::int64_t page_bytes)
       parts_(index(num_pages)),
       rests_(index(num_pages)),
       with_rest_(index(num_pages)),
+      uncleared_(index(num_pages)),
       steps_(index(num_pages)),
       doubtful_(index(num_pages)),
       clears_(index(num_pages)) {}
 
 std::int64_t PageWriters::host_bytes(std::int64_t num_pages) noexcept {
   constexpr std::size_t kPageBytes =
-      sizeof(std::uint16_t) + 4 * sizeof(std::int32_t) + sizeof(kernels::BlockScrub);
+      sizeof(std::uint16_t) + 5 * sizeof(std::int32_t) + sizeof(kernels::BlockScrub);
   return num_pages * static_cast<std::int64_t>(kPageBytes);
 }
 
@@ -35,8 +36,15 @@ void PageWriters::begin_step() noexcept {
   ++step_;
 }
 
+bool PageWriters::change_part(std::int64_t page, std::int32_t part, std::uint16_t bits) noexcept {
+  std::uint16_t& its = parts_[index(page)];
+  if ((its & ~(kIsListed | kIsUncleared)) == part + 1) return false;
+  its = static_cast<std::uint16_t>((its & kIsListed) | bits | (part + 1));
+  return true;
+}
+
 bool PageWriters::take(std::int64_t page, std::int32_t part) noexcept {
-  if (exchange(page, part) == part + 1) return false;
+  if (!change_part(page, part, 0)) return false;
   if (rests_[index(page)] != 0) rests_[index(page)] = kNoRest;
   steps_[index(page)] = step_;
   const BlockId id(static_cast<std::int32_t>(page));
@@ -62,7 +70,7 @@ void PageWriters::forget() noexcept {
   for (std::size_t i = 0; i < num_clears_; ++i) {
     const std::int32_t page = clears_[i].target.value;
     if (clears_[i].kept_tokens == 0) {
-      parts_[index(page)] = 0;
+      clear_part(page);
     } else {
       rests_[index(page)] = clears_[i].kept_tokens;
       with_rest_[num_with_rest_++] = page;
@@ -73,7 +81,11 @@ void PageWriters::forget() noexcept {
 
 /// The blocks of imports in a page lie in front, because the lowest slot of a page is taken first.
 bool PageWriters::note_import(std::int64_t page, std::int32_t part, std::int64_t end) noexcept {
-  const bool is_others = exchange(page, part) != part + 1;
+  const bool is_others = change_part(page, part, kIsUncleared);
+  if (is_others && (parts_[index(page)] & kIsListed) == 0) {
+    parts_[index(page)] |= kIsListed;
+    uncleared_[num_uncleared_++] = static_cast<std::int32_t>(page);
+  }
   std::int32_t& rest = rests_[index(page)];
   std::int64_t units = end / kPageUnit;
   if (units >= page_units_) units = kNoRest;
@@ -99,12 +111,24 @@ void PageWriters::before_append(const PagePool& pages) noexcept {
   for (std::size_t i = 0; i < num_doubtful_; ++i) {
     const std::int32_t page = doubtful_[i];
     if (pages.page(page).group == -1) {
-      parts_[index(page)] = 0;
+      clear_part(page);
     } else {
       doubtful_[left++] = page;
     }
   }
   num_doubtful_ = left;
+  left = 0;
+  for (std::size_t i = 0; i < num_uncleared_; ++i) {
+    const std::int32_t page = uncleared_[i];
+    std::uint16_t& its = parts_[index(page)];
+    if (pages.page(page).group == -1) its = 0;
+    if ((its & kIsUncleared) != 0) {
+      uncleared_[left++] = page;
+    } else {
+      its &= static_cast<std::uint16_t>(~kIsListed);
+    }
+  }
+  num_uncleared_ = left;
 }
 
 }  // namespace kvarena

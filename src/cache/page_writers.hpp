@@ -4,8 +4,9 @@
 /// `PageWriters`: the part of the groups that wrote in each page of a pool last, and the pages that
 /// a step clears because they go to another part: its blocks lie elsewhere in them. A page that a
 /// step writes in first is cleared as a whole. An import is written outside steps, so the step
-/// behind it clears what follows the import's blocks in its page. One thread at a time. No
-/// allocation after construction.
+/// behind it clears what follows the import's blocks in its page. The import's own blocks keep what
+/// was there, until the page is free and used again. One thread at a time. No allocation after
+/// construction.
 
 #include "allocator/page_pool.hpp"
 #include "base/lazy_array.hpp"
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 namespace kvarena {
 
@@ -43,27 +43,36 @@ class PageWriters {
   /// Says that nobody knows whether the pages of the last steps were cleared. Those of them that
   /// are free before the next append are cleared again when they are used. O(pages).
   void distrust() noexcept;
-  /// An append follows. O(pages in doubt).
+  /// An append follows. O(pages in doubt and of imports).
   void before_append(const PagePool& pages) noexcept;
 
  private:
   /// A step whose work is not known to be done is one of so many last ones.
   static constexpr std::uint32_t kDoubtfulSteps = 18;
 
-  std::uint16_t exchange(std::int64_t page, std::int32_t part) noexcept {
-    return std::exchange(parts_[static_cast<std::size_t>(page)],
-                         static_cast<std::uint16_t>(part + 1));
+  /// Bits beside part + 1: the page is in the list of imports' pages, and it has blocks that were
+  /// not cleared when it went to their part.
+  static constexpr std::uint16_t kIsListed = 0x8000;
+  static constexpr std::uint16_t kIsUncleared = 0x4000;
+
+  /// Notes who writes in a page. Returns whether another part, or nobody, wrote there last.
+  bool change_part(std::int64_t page, std::int32_t part, std::uint16_t bits) noexcept;
+  /// Says that nobody wrote in a page.
+  void clear_part(std::int64_t page) noexcept {
+    parts_[static_cast<std::size_t>(page)] &= kIsListed;
   }
 
   std::int64_t page_units_;                // of a page; 0: it does not consist of kPageUnit
-  LazyArray<std::uint16_t> parts_;         // [num_pages] part + 1; 0: nobody
+  LazyArray<std::uint16_t> parts_;         // [num_pages] part + 1, with bits; 0: nobody
   LazyArray<std::int32_t> rests_;          // [num_pages] units in front of what the next step
                                            // clears; 0: the page is not in the next list
   LazyArray<std::int32_t> with_rest_;      // pages that imports have written
+  LazyArray<std::int32_t> uncleared_;      // pages with kIsListed
   LazyArray<std::uint32_t> steps_;         // [num_pages] the step that cleared it last; 0: none
   LazyArray<std::int32_t> doubtful_;       // pages that may not have been cleared
   LazyArray<kernels::BlockScrub> clears_;  // [num_pages]
   std::size_t num_with_rest_ = 0;
+  std::size_t num_uncleared_ = 0;
   std::size_t num_doubtful_ = 0;
   std::size_t num_clears_ = 0;
   std::uint32_t step_ = 0;

@@ -367,6 +367,7 @@ Status NaiveTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgen
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
   Sequence& sequence = found->second;
+  if (sequence.import_state == ImportState::failed) return check_imported(id, sequence);
   if (capacity < 0 || capacity > kMaxTokens) {
     return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
   }
@@ -394,6 +395,7 @@ Status NaiveTables::promise_capacity(SequenceId id, std::int64_t capacity) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
   const Sequence& sequence = found->second;
+  if (sequence.import_state == ImportState::failed) return check_imported(id, sequence);
   if (capacity < 0 || capacity > kMaxTokens) {
     return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
   }

@@ -81,14 +81,17 @@ class KVARENA_EXPORT BlockTables {
   /// that of oldest_needed; those in front of `retained` are not taken, and those of an encoder may
   /// be left out. The caller knows what they hold: a holder that cuts its sequence can write other
   /// tokens into a block, under the same generation. Returns what create_sequence and
-  /// BlockManager::retain return, exhausted (table_page), or invalid_argument (num_groups,
-  /// block_index, num_blocks, span_size; option groups: a block of another group; with a prefix
-  /// cache salt, extra_keys, first_token: of another salt or other extra keys). O(blocks).
+  /// BlockManager::retain return, exhausted (table_page), failed_precondition (block) for a block
+  /// of an import that is not published or has failed, unsupported (num_groups) without groups, or
+  /// invalid_argument (num_groups, block_index, num_blocks, span_size; option groups: a block of
+  /// another group; with a prefix cache salt, extra_keys, first_token: of another salt or other
+  /// extra keys). O(blocks).
   Result<SequenceId> create_sequence_from(std::int64_t length_tokens,
                                           std::span<const GroupBlocks> groups,
                                           const SequenceOptions& options = {});
   /// Returns the longest length <= `length_tokens` at which the sequence can be cut or forked: it
-  /// has the blocks that the next token reads, and the states. Returns not_found, or
+  /// has the blocks that the next token reads, and the states. An import must be published first,
+  /// which this does not ask. Returns not_found, or
   /// invalid_argument (sequence_length) below 0 and above 2^31 - 1. O(groups), and with states
   /// O(checkpoints of the sequence x parts).
   Result<std::int64_t> restorable_length(SequenceId sequence, std::int64_t length_tokens) const;
@@ -160,7 +163,9 @@ class KVARENA_EXPORT BlockTables {
   /// copied blocks are put back. Later calls keep their effect: a destroyed sequence stays
   /// destroyed, and a cut sequence gets no longer. Capacity reserved since the append is given
   /// back, and so is capacity whose blocks others have retained or published since. A fork made
-  /// since has, in place of tokens that nobody wrote, the old bytes of its blocks: destroy it.
+  /// since has the old bytes of its blocks in place of tokens that nobody wrote, and where a copy
+  /// was not made, of all tokens in the copy: destroy it, or fork before the append. A state that
+  /// a cut since the append has given up does not come back.
   /// With copies_are_made, states that the step may have written over (TableGroup::keeps_for_undo)
   /// are lost. Returns failed_precondition (sequence) without can_undo or without an append to take
   /// back. O(demands + new blocks).
@@ -223,9 +228,10 @@ class KVARENA_EXPORT BlockTables {
   /// such blocks.
   Status publish(SequenceId sequence, std::int64_t length_tokens = -1);
   /// Takes back what was told of a sequence behind its first `length_tokens` tokens, because these
-  /// tokens have not been written. Unregisters those of its blocks that are not published. The
-  /// sequence registers no more blocks until it is cut to `length_tokens`. Returns invalid_argument
-  /// (sequence_length) or not_found. O(blocks behind).
+  /// tokens have not been written. Unregisters those of its blocks that are not published. append
+  /// registers no more blocks of the sequence until it is cut to `length_tokens`, or until
+  /// register_tokens tells these tokens again, which says that they have been written since.
+  /// Returns invalid_argument (sequence_length) or not_found. O(blocks behind).
   Status withdraw_tokens(SequenceId sequence, std::int64_t length_tokens);
   /// Says that the tokens of a sequence behind its first `length_tokens` tokens may be unwritten: a
   /// step was lost. Does what withdraw_tokens does. No block with one of these tokens is registered
@@ -251,7 +257,7 @@ class KVARENA_EXPORT BlockTables {
   /// (floor_blocks, cap_blocks), or exhausted (capacity, holder). O(1), and O(1) a block let go.
   Status set_salt_limits(std::uint64_t salt, const SaltLimits& limits);
   /// Ends the account of a salt that has no registered blocks (forget_salt) and no sequences.
-  /// Returns not_found (holder), or failed_precondition (sequence). O(1).
+  /// Returns not_found (holder), or failed_precondition (sequence; option salt). O(1).
   Status close_salt_account(std::uint64_t salt);
   /// Returns the account of a salt, or not_found (holder). O(1).
   Result<SaltFigures> salt_figures(std::uint64_t salt) const;
@@ -272,7 +278,7 @@ class KVARENA_EXPORT BlockTables {
                                      Urgency urgency = Urgency::admission);
   /// Says that the tokens of an import have been written: from now on it is a sequence like any
   /// other. Returns failed_precondition (sequence) without an import that waits, or (block) when
-  /// the content of a block was set to failed; then nothing has changed. O(blocks).
+  /// the content of a block with its tokens was set to failed; then nothing has changed. O(blocks).
   Status publish_import(SequenceId sequence);
   /// Says that the tokens of an import will not come. Its blocks are `failed`, nobody can read
   /// them, and only destroy is left; pass a ticket there while writes may still arrive. Returns

@@ -208,10 +208,11 @@ class KVARENA_EXPORT KvCache {
   /// without an index of its own.
   Status write_index(const WriteIndexArgs& args);
   /// Queues the write of K and V of a sequence's encoder, for layers of a cross group: once, or
-  /// again when they changed. Forks, imports and sequences that were created from blocks of an
-  /// encoder have them already. When the step is aborted or lost, the encoders that it wrote to
-  /// must be written again. Returns what write_kv returns, and not_found (sequence) for a sequence
-  /// that is not in this step.
+  /// again when they changed. Imports, sequences that were created from blocks of an encoder, and
+  /// forks of a sequence that has them, have them already: the cache asks no more of these, so the
+  /// encoder must have been written. A fork that was made before this call has not. When the step
+  /// is aborted or lost, the encoders that it wrote to must be written again. Returns what write_kv
+  /// returns, and not_found (sequence) for a sequence that is not in this step.
   Status write_cross(const WriteCrossArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
   /// returns, and failed_precondition (layer) when this step has not written their K and V of that

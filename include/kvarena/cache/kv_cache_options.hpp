@@ -25,12 +25,13 @@ namespace kvarena {
 /// again; the cache sees failures as with a prefix cache (kv_cache.hpp). Scrubbing costs 10 bytes
 /// of host memory a block, 14 in groups of encoders.
 ///
-/// With groups, which cost 30 bytes a page more, a page that goes to another group is cleared as a
+/// With groups, which cost 34 bytes a page more, a page that goes to another group is cleared as a
 /// whole, with padding, and this counts for its blocks. Behind an import, the next append does so
-/// with the rest of its page. The blocks of an encoder are cleared by the first append of any
-/// sequence that has them, and what is behind its tokens in both modes. A state has zeros, or what
-/// it goes on from, where the cache writes it (in_place); with read_write it keeps its old bytes
-/// until the engine's kernel has written all of it.
+/// with the rest of its page, and with the page once it is free and used again. The blocks of an
+/// encoder are cleared by the first append of any sequence that has them, and what is behind its
+/// tokens in both modes. A state has zeros, or what it goes on from, where the cache writes it
+/// (in_place); with read_write it keeps its old bytes until the engine's kernel has written all of
+/// it.
 enum class Scrub : std::uint8_t {
   never,            ///< a block keeps its old bytes
   on_owner_change,  ///< except when all content of the block has the same owner

@@ -143,6 +143,8 @@ TEST_F(TableControlTest, AFailedImportCanOnlyBeDestroyed) {
   EXPECT_EQ(manager().content(BlockId(0)), BlockContent::failed);
   EXPECT_REFUSED(tables().publish_import(a), failed_precondition, sequence);
   EXPECT_REFUSED(grow(a, 1), failed_precondition, sequence);
+  EXPECT_REFUSED(tables().reserve_capacity(a, 12), failed_precondition, sequence);
+  EXPECT_REFUSED(tables().promise_capacity(a, 12), failed_precondition, sequence);
   const Ticket transfer = manager().open_ticket().value();
   EXPECT_OK(tables().destroy(a, transfer));
   EXPECT_EQ(manager().stats().fenced, 2) << "writes may still arrive";

@@ -291,6 +291,20 @@ TEST_F(GroupPrefixTest, ATenantCannotBeginWithBlocksOfAnother) {
   EXPECT_OK(tables_->create_sequence_from(20, its.blocks, {.salt = kTenantA}));
 }
 
+TEST_F(GroupPrefixTest, BlocksOfAnImportThatNobodyMayReadAreRefused) {
+  for (const bool fails : {false, true}) {
+    ASSERT_OK(make({kFull, kWindow}));
+    const SequenceId import = tables_->import_sequence(20).value();
+    const Given its(*manager_, *tables_, import, 5, 2);
+    EXPECT_OK(fails ? tables_->fail_import(import) : Status{});
+    const std::int64_t held = manager_->stats().referenced;
+    EXPECT_FAILS(tables_->create_sequence_from(20, its.blocks), failed_precondition, block);
+    EXPECT_EQ(manager_->stats().referenced, held);
+    EXPECT_OK(fails ? Status{} : tables_->publish_import(import));
+    EXPECT_EQ(tables_->create_sequence_from(20, its.blocks).is_ok(), !fails);
+  }
+}
+
 TEST_F(GroupPrefixTest, AWindowOfAnotherTenantIsRefusedToo) {
   ASSERT_OK(make({kFull, kWindow}));
   const SequenceId a = tables_->create_sequence({.salt = kTenantA}).value();

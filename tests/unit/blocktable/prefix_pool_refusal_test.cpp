@@ -207,6 +207,8 @@ TEST_F(PrefixPoolRefusalTest, Adoptions) {
                invalid_argument, span_size);
   EXPECT_FAILS(pool_->adopt(holder, {tokens(13)}, ids, std::span(generations).first(2)),
                invalid_argument, span_size);
+  EXPECT_FAILS(pool_->adopt(holder, {tokens(5)}, ids, std::span(generations).first(2)),
+               invalid_argument, span_size);
   const std::vector<ExtraKey> keys = {{.key = 1, .first_token = -1}};
   EXPECT_REFUSES(pool_->adopt(holder, {tokens(13), 0, keys}, ids, generations), invalid_argument,
                  first_token);

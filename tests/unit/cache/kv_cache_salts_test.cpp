@@ -58,7 +58,11 @@ TEST(KvCacheSalts, ACapIsNotPassedAndAnAccountEnds) {
   for (int i = 0; i < 3; ++i) serve_and_end(engine, prompt_of(1, 20, 1000 * i));
   EXPECT_EQ(engine.cache().tables().salt_figures(1)->registered, 2);
   EXPECT_EQ(cached(engine, prompt_of(1, 20, 0)), 0);
-  EXPECT_FAILS(engine.cache().close_salt_account(1), failed_precondition, sequence);
+  const Status refused = engine.cache().close_salt_account(1);
+  EXPECT_FAILS(refused, failed_precondition, sequence);
+  EXPECT_EQ(engine.cache().describe(refused),
+            "salt 1 still has sequences or registered blocks: end its sequences and call "
+            "forget_salt first");
   EXPECT_OK(engine.cache().forget_salt(1));
   EXPECT_OK(engine.cache().close_salt_account(1));
   EXPECT_EQ(engine.cache().tables().salt_figures(1).status().code, StatusCode::not_found);

@@ -258,6 +258,29 @@ TEST_P(ScrubbedGroups, NothingOfAnotherGroupIsLeftInThePageOfAnImport) {
   ASSERT_OK(cache_.end_step());
 }
 
+/// The import's own blocks keep what was there, until the page is free and used again.
+TEST_P(ScrubbedGroups, APageThatAnImportTookIsClearedWhenItIsUsedAgain) {
+  const SequenceId first = create(1);
+  step(first, 140);
+  for (const BlockId block : blocks_of(first, kFull)) {
+    std::ranges::fill(bytes_of_page(cache_.manager().place_of(block).page), kOld);
+  }
+  ASSERT_OK(cache_.destroy(first));
+  const SequenceId import = cache_.import_sequence(1, {.owner = 2}).value();
+  ASSERT_GT(count(import, kWindow, kOld), 0) << "no page went to another group";
+  const std::vector<BlockId> blocks = blocks_of(import, kWindow);
+  ASSERT_OK(cache_.publish_import(import));
+  step(import, 1);
+  step(create(4), 1);
+  EXPECT_GT(count(import, kWindow, kOld), 0) << "nothing is left to be cleared";
+  ASSERT_OK(cache_.destroy(import));
+  const SequenceId other = create(2);
+  begin(other, 1);
+  EXPECT_EQ(blocks_of(other, kWindow), blocks) << "another page";
+  EXPECT_EQ(count_in_pages(other, kOld), 0);
+  ASSERT_OK(cache_.end_step());
+}
+
 TEST_P(ScrubbedGroups, ThePageOfAnImportIsClearedOnceTheStepIsGivenUp) {
   const SequenceId import = cache_.import_sequence(1, {.owner = 2}).value();
   write_blocks(import, kOwn);
