@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// Products of a warpgroup on Hopper's tensor cores: m64nNk16 on 16-bit types with f32
-/// accumulators (PTX ISA, "wgmma.mma_async"). Thread `i` of the warpgroup has w = i / 32, g = i %
-/// 32 / 4 and t = i % 4; its value d[4 * n + 2 * h + e] is in row 16 * w + 8 * h + g and column 8 *
-/// n + 2 * t + e. Only kernels that are compiled for sm_90a may call these functions.
+/// Products of a warpgroup on Hopper's tensor cores with f32 accumulators: m64nNk16 on 16-bit types
+/// and m64nNk32 on fp8 (PTX ISA, "wgmma.mma_async"). Thread `i` of the warpgroup has w = i / 32,
+/// g = i % 32 / 4 and t = i % 4; its value d[4 * n + 2 * h + e] is in row 16 * w + 8 * h + g and
+/// column 8 * n + 2 * t + e. Only kernels that are compiled for sm_90a may call these functions.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -44,6 +44,11 @@ __device__ __forceinline__ void fence_registers(float (&d)[kCount]) {
 /// - ss_mn: as ss, but a has M contiguous and b has N contiguous.
 template <class T, int N>
 struct Wgmma;
+
+/// The products of e4m3 with N columns: rs_k as above, in which a word of `a` has columns 4t to
+/// 4t + 3, or those 16 further. Sums of them keep about 14 bits of their largest term.
+template <int N>
+struct WgmmaFp8;
 
 // Instructions and operand lists are literal text, so each N needs its own. DS_n is the text of 8 *
 // n accumulators and D_n their operands. KVARENA_WGMMA gets N, n and the numbers of the operands
@@ -121,6 +126,24 @@ struct Wgmma;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                          \
     }                                                                                              \
   };
+#define KVARENA_WGMMA_FP8(N, n, r0, r1, r2, r3, r4, r5)                                            \
+  template <>                                                                                      \
+  struct WgmmaFp8<N> {                                                                             \
+    static constexpr int kCount = 8 * n;                                                           \
+    static __device__ __forceinline__ void rs_k(float (&d)[kCount], const std::uint32_t (&a)[4],   \
+                                                std::uint64_t b, int add) {                        \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\n"                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3"                      \
+                   " {" KVARENA_DS_##n "}, {%" #r0 ",%" #r1 ",%" #r2 ",%" #r3 "}, %" #r4           \
+                   ", p, 1, 1;\n}"                                                                 \
+                   : KVARENA_D_##n                                                                 \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                \
+    }                                                                                              \
+  };
+KVARENA_WGMMA_FP8(112, 7, 56, 57, 58, 59, 60, 61)
+KVARENA_WGMMA_FP8(128, 8, 64, 65, 66, 67, 68, 69)
+KVARENA_WGMMA_FP8(144, 9, 72, 73, 74, 75, 76, 77)
+#undef KVARENA_WGMMA_FP8
 #define KVARENA_WGMMA_ALL(T, type)                                                                 \
   KVARENA_WGMMA(T, type, 16, 1, 8, 9, 10, 11, 12, 13)                                              \
   KVARENA_WGMMA(T, type, 32, 2, 16, 17, 18, 19, 20, 21)                                            \

@@ -5,6 +5,7 @@
 /// keys run while the weights of the tile before multiply V, and the softmax runs under both (Shah
 /// et al., FlashAttention-3, 2024). Included by prefill_hopper.cuh.
 
+#include "kernels/common/hopper_fp8.cuh"
 #include "kernels/common/hopper_operands.cuh"
 #include "kernels/common/wgmma.cuh"
 #include "kernels/prefill/hopper_repair.cuh"
@@ -26,6 +27,7 @@ struct Consumer {
   static constexpr int N = Tile::N;
   static constexpr int kBlocks = Tile::kBlocks;
   static constexpr int kStages = Tile::kStages;
+  static constexpr int kKeyStages = Tile::kKeyStages;
 
   const PrefillParams& p;
   const HopperLaunch& launch;
@@ -70,7 +72,11 @@ struct Consumer {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         scale[h] = base;
-        if constexpr (std::is_same_v<T, __nv_bfloat16>) scale[h] *= narrow_query_row<D>(q, h);
+        if constexpr (Tile::kSplitsQuery) {
+          scale[h] *= split_query_row<D>(q, h);
+        } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+          scale[h] *= narrow_query_row<D>(q, h);
+        }
       }
     }
   }
@@ -83,7 +89,12 @@ struct Consumer {
       const int row = row_of(item) + 8 * h;
       const auto* from = static_cast<const char*>(p.attention.q) +
                          place_of(item, launch, row).bytes(p.attention.q_token_stride, D * 2);
-      load_query_row<D>(q, h, from, t, row < item.q_len * launch.group.value);
+      const bool exists = row < item.q_len * launch.group.value;
+      if constexpr (Tile::kSplitsQuery) {
+        load_split_query_row<D>(q, h, from, t, exists);
+      } else {
+        load_query_row<D>(q, h, from, t, exists);
+      }
     }
   }
 
@@ -137,12 +148,20 @@ struct Consumer {
   /// s = Q K^T.
   __device__ __forceinline__ void multiply_keys(int stage) {
     const std::uint32_t base =
-        operand_base(shared_address(shared.keys[0]), 16) + stage * (Tile::kStageBytes >> 4);
+        operand_base(shared_address(shared.keys[0]), 16) + stage * (Tile::kKeyStageBytes >> 4);
+    constexpr int kSteps = Tile::kKeyBytes / 32;
 #pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      const int at = Tile::kPiece == kPieceBytes ? (step >> 1) * 512 + (step & 1) * 32 : step * 256;
-      const std::uint64_t key = operand_at<Tile::kGroupBytes, Tile::kSwizzle>(base, at);
-      if constexpr (Tile::kHasSharedQuery) {
+    for (int i = 0; i < kSteps * (Tile::kSplitsQuery ? 2 : 1); ++i) {
+      const int step = i % kSteps;
+      const int at =
+          Tile::kKeyPiece == kPieceBytes ? (step >> 1) * 512 + (step & 1) * 32 : step * 256;
+      const std::uint64_t key = operand_at<Tile::kKeyGroupBytes, Tile::kKeySwizzle>(base, at);
+      if constexpr (Tile::kSplitsQuery) {
+        // The smaller parts come first: what sums lose then is smaller.
+        std::uint32_t a[4];
+        split_operand<D>(a, q, step, i < kSteps ? 1 : 0);
+        WgmmaFp8<N>::rs_k(s, a, key, i > 0);
+      } else if constexpr (Tile::kHasSharedQuery) {
         // The compiler does not know that the index is the same in all lanes, and would keep each
         // step's descriptor in registers.
         const std::uint32_t query = operand_base(shared_address(shared.query), 16) +
@@ -208,7 +227,7 @@ struct Consumer {
 
   /// The first tile of an item, which has no weights of a tile before.
   __device__ __forceinline__ void multiply_first(int tile) {
-    const RingPlace<kStages> place(keys);
+    const RingPlace<kKeyStages> place(keys);
     wait(&shared.keys_full[place.stage], place.parity);
     wait_for_turn();
     fence_products();
@@ -245,7 +264,7 @@ struct Consumer {
     wait_products<0>();
     fence_registers(o);
     release(&shared.values_empty[value.stage]);
-    const RingPlace<kStages> key(keys++);
+    const RingPlace<kKeyStages> key(keys++);
     wait(&shared.keys_full[key.stage], key.parity);
     fence_products();
     fence_registers(s);
@@ -268,7 +287,7 @@ struct Consumer {
   template <bool kIsMasked>
   __device__ __forceinline__ void multiply_next(int tile) {
     if constexpr (!Tile::kOverlapsTiles) return multiply_apart<kIsMasked>(tile);
-    const RingPlace<kStages> key(keys);
+    const RingPlace<kKeyStages> key(keys);
     const RingPlace<kStages> value(values);
     wait(&shared.keys_full[key.stage], key.parity);
     wait_for_turn();
@@ -417,7 +436,7 @@ struct Consumer {
         stage_query(shared.kept[index * 4 + warp]);
       } else {
         narrow_query(head);
-        transpose_query<D>(q, t);
+        if constexpr (!Tile::kSplitsQuery) transpose_query<D>(q, t);
       }
       multiply_first(end_tile - 1);
       int i = 1;

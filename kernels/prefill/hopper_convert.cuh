@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The warps of the Hopper kernel that load K and V of fp8 and store them as f16 operands. The
-/// tiles of an item come from the last to the first, K of each before its V. Included by
-/// prefill_hopper.cuh.
+/// The warps of the Hopper kernel that load V of fp8, and where Q is not split K, and store them as
+/// f16 operands. The tiles of an item come from the last to the first, K of each before its V.
+/// Included by prefill_hopper.cuh.
 
 #include "kernels/common/hopper_fp8.cuh"
 #include "kernels/common/hopper_operands.cuh"
@@ -120,10 +120,12 @@ struct Converter {
 #pragma unroll 1
       for (int tile = item.end_tile - 1; tile >= item.first_tile; --tile) {
         const RingPlace<kStages> place(filled++);
-        if (warp == 0 && order.lane == 0) tell_copies(shared.tiles_copied, filled);
-        load(p.attention.kv.key, item, tile);
-        fill(shared.keys[place.stage], &shared.keys_empty[place.stage], place.parity,
-             &shared.keys_full[place.stage]);
+        if constexpr (!Tile::kSplitsQuery) {
+          if (warp == 0 && order.lane == 0) tell_copies(shared.tiles_copied, filled);
+          load(p.attention.kv.key, item, tile);
+          fill(shared.keys[place.stage], &shared.keys_empty[place.stage], place.parity,
+               &shared.keys_full[place.stage]);
+        }
         load(p.attention.kv.value, item, tile);
         if (tile > item.first_tile) load_blocks(item, tile - 1);
         fill(shared.values[place.stage], &shared.values_empty[place.stage], place.parity,

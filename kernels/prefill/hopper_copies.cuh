@@ -3,7 +3,8 @@
 /// @file
 /// The warp of the Hopper kernel that copies K and V into shared memory, one bulk copy for each
 /// 16-token tile. The tiles of an item come from the last to the first, K of each before V of the
-/// one before it. K and V of fp8 are loaded by hopper_convert.cuh. Included by prefill_hopper.cuh.
+/// one before it. V of fp8, and with it K where Q is not split, is loaded by hopper_convert.cuh.
+/// Included by prefill_hopper.cuh.
 
 #include "kernels/prefill/hopper_tile.cuh"
 
@@ -14,7 +15,7 @@ template <class Tile>
 struct Copier {
   static constexpr int kBlocks = Tile::kBlocks;
   static constexpr int kStages = Tile::kStages;
-  static constexpr int kBytes = Tile::kTileBytes;
+  static constexpr int kBytes = Tile::kKeyTileBytes;  ///< of a 16-token tile of K or V in the pool
 
   const PrefillParams& p;
   const HopperLaunch& launch;
@@ -22,19 +23,23 @@ struct Copier {
   int lane;
   int keys = 0;         ///< tiles of K copied
   int values = 0;       ///< tiles of V copied
+  int head = 0;         ///< KV head of the current item
   int first_token = 0;  ///< of the current item: tokens first_token .. seq_len - 1 are seen
   int seq_len = 0;
 
   /// Returns the start of a 16-token tile. `block` is its table entry.
-  __device__ __forceinline__ const char* tile_at(const char* head, std::int64_t block_stride,
-                                                 int block, int tile) const {
+  __device__ __forceinline__ const char* tile_at(const PlaneView& plane, int block,
+                                                 int tile) const {
     const int in_block = tile - launch.tiles_per_block.divide(tile) * launch.tiles_per_block.value;
-    return head + block * block_stride + in_block * kBytes;
+    int its_head = head;
+    asm volatile("" : "+r"(its_head));  // no product of it takes registers from tile to tile
+    return reinterpret_cast<const char*>(plane.base) + its_head * plane.head_stride +
+           block * plane.block_stride + in_block * kBytes;
   }
 
   /// Copies K of tile `n`. Tiles that no row sees are not copied: their logits are masked.
-  __device__ __forceinline__ void copy_keys(const char* head, int n, int block) {
-    const RingPlace<kStages> place(keys);
+  __device__ __forceinline__ void copy_keys(int n, int block) {
+    const RingPlace<Tile::kKeyStages> place(keys);
     Barrier* const full = &shared.keys_full[place.stage];
     char* const stage = shared.keys[place.stage];
     wait(&shared.keys_empty[place.stage], place.parity ^ 1);
@@ -47,15 +52,14 @@ struct Copier {
     if (lane == 0) arrive_and_expect(full, count * kBytes);
     __syncwarp();
     if (is_seen) {
-      copy_bulk(shared_address(stage) + lane * kBytes,
-                tile_at(head, p.attention.kv.key.block_stride, block, tile), kBytes, full);
+      copy_bulk(shared_address(stage) + lane * kBytes, tile_at(p.attention.kv.key, block, tile),
+                kBytes, full);
     }
   }
 
   /// Writes the 16-token tiles that are not in `whole`: tokens that no row sees become zeros,
   /// because a weight of 0 times NaN is NaN.
-  __device__ __forceinline__ void write_edges(const char* head, char* stage, int n, int block,
-                                              unsigned whole) {
+  __device__ __forceinline__ void write_edges(char* stage, int n, int block, unsigned whole) {
     constexpr int kGroupPieces = kBytes / 2 / kChunkBytes;  // of eight tokens
     constexpr int kAtomPieces = kAtomTokens * Tile::kPiece / kChunkBytes;
     constexpr int kTokenPieces = Tile::kPiece / kChunkBytes;
@@ -63,8 +67,7 @@ struct Copier {
     for (int j = 0; j < kBlocks; ++j) {
       if ((whole >> j & 1) != 0) continue;
       const int tile = n * kBlocks + j;
-      const char* from =
-          tile_at(head, p.attention.kv.value.block_stride, __shfl_sync(~0U, block, j), tile);
+      const char* from = tile_at(p.attention.kv.value, __shfl_sync(~0U, block, j), tile);
 #pragma unroll 1
       for (int i = lane; i < kBytes / kChunkBytes; i += 32) {
         const int token =
@@ -81,7 +84,7 @@ struct Copier {
   }
 
   /// Copies V of tile `n`.
-  __device__ __forceinline__ void copy_values(const char* head, int n, int block) {
+  __device__ __forceinline__ void copy_values(int n, int block) {
     const RingPlace<kStages> place(values);
     Barrier* const full = &shared.values_full[place.stage];
     char* const stage = shared.values[place.stage];
@@ -92,13 +95,13 @@ struct Copier {
     const bool is_whole = lane < kBlocks && token + kTileTokens <= seq_len && token >= first_token;
     const unsigned whole = __ballot_sync(~0U, is_whole);
     if (whole != (1U << kBlocks) - 1) {
-      write_edges(head, stage, n, block, whole);
+      write_edges(stage, n, block, whole);
     }
     if (lane == 0) arrive_and_expect(full, __popc(whole) * kBytes);
     __syncwarp();
     if (is_whole) {
-      copy_bulk(shared_address(stage) + lane * kBytes,
-                tile_at(head, p.attention.kv.value.block_stride, block, tile), kBytes, full);
+      copy_bulk(shared_address(stage) + lane * kBytes, tile_at(p.attention.kv.value, block, tile),
+                kBytes, full);
     }
   }
 
@@ -111,11 +114,8 @@ struct Copier {
       const int end_tile = item.end_tile;
       const int tiles = end_tile - item.first_tile;
       if (tiles == 0) return;
-      const auto* key =
-          reinterpret_cast<const char*>(a.kv.key.base) + item.head * a.kv.key.head_stride;
-      const auto* value =
-          reinterpret_cast<const char*>(a.kv.value.base) + item.head * a.kv.value.head_stride;
       const BlockId* table = a.batch.tables.entries + item.table;
+      head = item.head;
       first_token = item.from;
       seq_len = item.seq_len;
       int next = lane < kBlocks ? item.blocks[lane].value : 0;
@@ -131,9 +131,9 @@ struct Copier {
                        ? table[launch.tiles_per_block.divide(below)].value
                        : 0;
           }
-          copy_keys(key, tile, block_of_keys);
+          copy_keys(tile, block_of_keys);
         }
-        if (i > 0) copy_values(value, end_tile - i, block_of_values);
+        if (i > 0 && !Tile::kSplitsQuery) copy_values(end_tile - i, block_of_values);
         block_of_values = block_of_keys;
       }
     }

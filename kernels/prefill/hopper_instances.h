@@ -2,7 +2,7 @@
 
 /// @file
 /// The instances of the Hopper kernel of prefill.h: a list for each type of q and out, and of K and
-/// V. A list has a source file of its own; that of fp8 is in two.
+/// V. A list has a source file of its own; that of fp8 is in two, and with bf16 in three.
 
 #include "kernels/prefill/hopper_launch.h"
 
@@ -32,6 +32,7 @@ std::span<const HopperInstance> hopper_instances_bf16() noexcept;
 std::span<const HopperInstance> hopper_instances_f16() noexcept;
 std::span<const HopperInstance> hopper_instances_bf16_fp8() noexcept;
 std::span<const HopperInstance> hopper_instances_bf16_fp8_wide() noexcept;
+std::span<const HopperInstance> hopper_instances_bf16_fp8_long() noexcept;
 std::span<const HopperInstance> hopper_instances_f16_fp8() noexcept;
 std::span<const HopperInstance> hopper_instances_f16_fp8_wide() noexcept;
 

@@ -38,11 +38,11 @@ constexpr HopperInstance hopper_row() noexcept {
 }
 
 /// Returns the rows of the variants: plain, with a window, and with a soft cap and any window.
-template <class T, class S, int D, int N>
+template <class T, class S, int D, int N, bool kSplitsQuery = false>
 constexpr std::array<HopperInstance, 3> hopper_variants() noexcept {
-  return {hopper_row<HopperTile<T, S, D, N, false, false>>(),
-          hopper_row<HopperTile<T, S, D, N, true, false>>(),
-          hopper_row<HopperTile<T, S, D, N, true, true>>()};
+  return {hopper_row<HopperTile<T, S, D, N, false, false, kSplitsQuery>>(),
+          hopper_row<HopperTile<T, S, D, N, true, false, kSplitsQuery>>(),
+          hopper_row<HopperTile<T, S, D, N, true, true, kSplitsQuery>>()};
 }
 
 /// Returns the rows of all head_dims for q, K and V of one type. Where two tiles serve a head_dim,
@@ -62,6 +62,15 @@ constexpr auto hopper_fp8_dims() noexcept {
   using S = __nv_fp8_e4m3;
   return std::array{hopper_variants<T, S, 64, 144>(), hopper_variants<T, S, 80, 112>(),
                     hopper_variants<T, S, 96, 112>(), hopper_variants<T, S, 128, 112>()};
+}
+
+/// Returns the rows for rows of many query tokens, which split Q. They come behind those of
+/// hopper_fp8_dims.
+constexpr auto hopper_fp8_long_dims() noexcept {
+  using T = __nv_bfloat16;
+  using S = __nv_fp8_e4m3;
+  return std::array{hopper_variants<T, S, 64, 144, true>(), hopper_variants<T, S, 96, 128, true>(),
+                    hopper_variants<T, S, 128, 112, true>()};
 }
 
 /// Returns the rows of larger head_dims.

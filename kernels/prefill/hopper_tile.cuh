@@ -5,8 +5,9 @@
 /// An item is a tile of packed rows of one KV head; packed row token * group + i is query
 /// head i of the KV head's group for a query token. A thread block has a producer warpgroup, which
 /// copies K and V and gives out items, and two consumer warpgroups, which have half of the tile's
-/// rows each. K and V of fp8 become operands of f16 on the way: warps of a fourth warpgroup and of
-/// the producer warpgroup load and convert them.
+/// rows each. V of fp8 becomes an operand of f16 on the way: warps of a fourth warpgroup, and where
+/// they do not suffice of the producer warpgroup, load and convert it. K of fp8 is multiplied as it
+/// lies in the pool, or becomes f16 like V (kSplitsQuery).
 
 #include "kernels/common/hopper.cuh"
 #include "kernels/prefill/hopper_launch.h"
@@ -26,7 +27,7 @@ inline constexpr int kTilesAhead = 4;  ///< an item is taken when this many tile
 inline constexpr int kMostConverters = 7;  ///< warps that may convert K and V
 
 /// The kernel for q and out of type `T`, K and V of type `S` and `D` dims, in tiles of `N` tokens.
-template <class T_, class S_, int D_, int N_, bool kHasWindow_, bool kHasCap_>
+template <class T_, class S_, int D_, int N_, bool kHasWindow_, bool kHasCap_, bool kSplitsQuery_>
 struct HopperTile {
   using T = T_;
   using S = S_;
@@ -46,18 +47,35 @@ struct HopperTile {
   /// Q of 256 dims does not fit into registers beside the outputs. Consumers of fp8 have fewer
   /// registers.
   static constexpr bool kHasSharedQuery = D == 256 || (D == 192 && kIsFp8);
+
+  /// K of fp8 is multiplied as it lies in the pool, and Q is split into numbers of fp8
+  /// (hopper_fp8.cuh). It is faster for long rows, and exact enough for bf16. Otherwise K becomes
+  /// f16 like V.
+  static constexpr bool kSplitsQuery = kSplitsQuery_;
+  static_assert(!kSplitsQuery ||
+                (kIsFp8 && std::is_same_v<T, __nv_bfloat16> && !kReadsRows && !kHasSharedQuery));
   /// The consumer warpgroups take turns at the tensor cores, where it was measured to be faster.
-  static constexpr bool kTakesTurns = kIsFp8 ? D == 64 : D != 256;
+  static constexpr bool kTakesTurns =
+      kIsFp8 ? D == 64 || (kSplitsQuery && D == 128 && !kHasCap) : D != 256;
 
   static constexpr int kTileBytes = kTileTokens * D * 2;  ///< of a 16-token operand
   static constexpr int kStageBytes = N * D * 2;
+  static constexpr int kKeyBytes = D * (kSplitsQuery ? 1 : 2);  ///< of a token's K as an operand
+  static constexpr int kKeyTileBytes = kTileTokens * kKeyBytes;
+  static constexpr int kKeyStageBytes = N * kKeyBytes;
+  static constexpr int kKeyGroupBytes = 8 * kKeyBytes;
+  static constexpr int kKeyStages = kSplitsQuery ? 3 : kStages;
   /// Bytes of a token in an atom of an operand.
   static constexpr int kPiece = D * 2 % kPieceBytes ? kSmallPiece : kPieceBytes;
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr int kGroupBytes = 8 * D * 2;  ///< of eight tokens or rows of an operand
+  static constexpr int kKeyPiece = kKeyBytes % kPieceBytes ? kSmallPiece : kPieceBytes;
+  static constexpr Swizzle kKeySwizzle =
+      kKeyPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
 
-  /// Warps that convert, at most a 16-token tile each.
+  /// Warps that convert: at most a 16-token tile each, or V alone.
   static constexpr int kConverterWarps = !kIsFp8                     ? 0
+                                         : kSplitsQuery              ? 4
                                          : kBlocks < kMostConverters ? kBlocks
                                                                      : kMostConverters;
   /// The fourth warpgroup has all of them, and more registers than the first.
@@ -66,8 +84,13 @@ struct HopperTile {
   static constexpr bool kPrefetchesQuery = kHasSharedQuery;
   static_assert(!kPrefetchesQuery || kConverterWarps < kMostConverters);
   static constexpr int kThreads = kIsFp8 ? 512 : 384;
-  static constexpr int kProducerRegisters = !kIsFp8 ? 40 : D == 64 ? 64 : D == 192 ? 56 : 48;
-  static constexpr int kConverterRegisters = kHasOwnConverters ? 64 : kProducerRegisters;
+  static constexpr int kProducerRegisters = !kIsFp8 || kSplitsQuery ? 40
+                                            : D == 64               ? 64
+                                            : D == 192              ? 56
+                                                                    : 48;
+  static constexpr int kConverterRegisters = kSplitsQuery        ? 56
+                                             : kHasOwnConverters ? 64
+                                                                 : kProducerRegisters;
   static constexpr int kConsumerRegisters =
       !kIsFp8 ? 232 : (512 - kProducerRegisters - kConverterRegisters) / 2 / 8 * 8;
   /// The products of a tile's keys run beside those of the values of the tile before. Their logits
@@ -109,11 +132,11 @@ struct KeptItem {
 /// written.
 template <class Tile>
 struct alignas(1024) HopperShared {
-  char keys[Tile::kStages][Tile::kStageBytes];
+  char keys[Tile::kKeyStages][Tile::kKeyStageBytes];
   char values[Tile::kStages][Tile::kStageBytes];
   char query[Tile::kHasSharedQuery ? Tile::kRows * Tile::D * 2 : 16];
-  Barrier keys_full[Tile::kStages];
-  Barrier keys_empty[Tile::kStages];
+  Barrier keys_full[Tile::kKeyStages];
+  Barrier keys_empty[Tile::kKeyStages];
   Barrier values_full[Tile::kStages];
   Barrier values_empty[Tile::kStages];
   Barrier item_full[kItemSlots];

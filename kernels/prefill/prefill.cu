@@ -70,10 +70,11 @@ const Instance* find_instance(const AttentionParams& a) noexcept {
 }
 
 /// The lists of all Hopper kernels.
-std::array<std::span<const HopperInstance>, 6> hopper_lists() noexcept {
+std::array<std::span<const HopperInstance>, 7> hopper_lists() noexcept {
   return {hopper_instances_bf16(),          hopper_instances_f16(),
           hopper_instances_bf16_fp8(),      hopper_instances_f16_fp8(),
-          hopper_instances_bf16_fp8_wide(), hopper_instances_f16_fp8_wide()};
+          hopper_instances_bf16_fp8_wide(), hopper_instances_f16_fp8_wide(),
+          hopper_instances_bf16_fp8_long()};
 }
 
 /// The Hopper kernel that takes these params, or null.
@@ -96,7 +97,7 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
   }
   const bool has_cap = a.soft_cap > 0.0F;
   const bool has_window = has_cap || a.window_tokens > 0;
-  // Where several tile sizes fit, the first is for rows of fewer query tokens.
+  // Where several instances fit, the first is for rows of fewer query tokens.
   const std::int64_t prompts = p.num_prompts > 0 ? p.num_prompts : a.batch.num_rows;
   const bool is_long = !p.has_fixed_tiles && p.total_q / prompts >= kLongRow;
   const HopperInstance* found = nullptr;

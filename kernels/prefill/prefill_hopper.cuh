@@ -16,13 +16,16 @@ namespace kvarena::kernels::prefill {
 template <class Tile>
 __device__ void init_shared(HopperShared<Tile>& shared) {
   constexpr int kConsumerWarps = 8;
-  constexpr int kWriterWarps = Tile::kIsFp8 ? Tile::kConverterWarps : 1;
-  constexpr int kWriters = Tile::kIsFp8 ? kWriterWarps * kWarpArrivals : 1;
-  constexpr int kItemReaders = kWriterWarps + kConsumerWarps + (Tile::kPrefetchesQuery ? 1 : 0);
-  for (int i = 0; i < Tile::kStages; ++i) {
-    init_barrier(&shared.keys_full[i], kWriters);
-    init_barrier(&shared.values_full[i], kWriters);
+  constexpr int kCopiers = Tile::kIsFp8 && !Tile::kSplitsQuery ? 0 : 1;
+  constexpr int kWriters = Tile::kIsFp8 ? Tile::kConverterWarps * kWarpArrivals : 1;
+  constexpr int kItemReaders =
+      kCopiers + Tile::kConverterWarps + kConsumerWarps + (Tile::kPrefetchesQuery ? 1 : 0);
+  for (int i = 0; i < Tile::kKeyStages; ++i) {
+    init_barrier(&shared.keys_full[i], kCopiers != 0 ? 1 : kWriters);
     init_barrier(&shared.keys_empty[i], 2);
+  }
+  for (int i = 0; i < Tile::kStages; ++i) {
+    init_barrier(&shared.values_full[i], kWriters);
     init_barrier(&shared.values_empty[i], 2);
   }
   for (int i = 0; i < kItemSlots; ++i) {
@@ -50,7 +53,7 @@ __device__ __forceinline__ void produce(const PrefillParams& p, const HopperLaun
     ItemGiver<Tile>{p, launch, shared, lane}.run();
   } else if (warp == kPrefetcher && Tile::kPrefetchesQuery) {
     prefetch_queries(p, launch, shared, lane);
-  } else if constexpr (Tile::kIsFp8) {
+  } else if constexpr (Tile::kIsFp8 && !Tile::kSplitsQuery) {
     const int converter = warp < 3 ? warp : warp - 1;
     if (!Tile::kHasOwnConverters && converter < Tile::kConverterWarps) {
       convert(p, launch, shared, converter, lane);

@@ -406,7 +406,7 @@ L2Error l2_error(std::span<const double> exact, const std::byte* out, DType out_
 }
 
 void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
-                  const std::string& what) {
+                  const std::string& what, float lse_error) {
   const DType dtype = problem.shape().out_dtype;
   const L2Error error = l2_error(problem.exact(), output.out.data(), dtype);
   // A NaN compares false, so that it fails too.
@@ -414,7 +414,7 @@ void expect_close(const AttentionProblem& problem, const AttentionOutput& output
       << what << ": L2 error " << error.of_output << " > " << error.bound(dtype) << ", of rounding "
       << error.of_rounding << ", norm " << error.norm << "; " << to_string(problem.shape());
   // With a scale that is no power of two the kernels round element * scale to bf16.
-  const float near = problem.shape().has_odd_scales ? 5e-3F : 1e-4F;
+  const float near = problem.shape().has_odd_scales ? 5e-3F : lse_error;
   const float of_large = problem.shape().latent_scale > 1.0F ? 1e-6F : 0.0F;
   for (std::int64_t i = 0; i < problem.lse_elements(); ++i) {
     const float want = problem.exact_lse()[size(i)];

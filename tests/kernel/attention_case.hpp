@@ -158,8 +158,8 @@ struct L2Error {
 L2Error l2_error(std::span<const double> exact, const std::byte* out, DType out_dtype);
 
 /// Fails the test, printing the case, unless the output is within the bound of L2Error and lse
-/// within 1e-4.
+/// within `lse_error`.
 void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
-                  const std::string& what);
+                  const std::string& what, float lse_error = 1e-4F);
 
 }  // namespace kvarena::test

@@ -195,7 +195,9 @@ KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const Attention
 
 /// Queues the attention of one layer: at most one launch for each class of rows, by the schedules
 /// of args.window_tokens, the other rows as prefill. `args.kv` may be f32, f16, bf16 or fp8 e4m3 in
-/// either tile order. The tables are contiguous rows. args.q_offsets is needed. All checks come
+/// either tile order. The tables are contiguous rows. args.q_offsets is needed. Over fp8 with
+/// head_dim 64, 96 or 128 and bf16 queries, logits of batches of 1,536 query tokens a prompt and
+/// more keep about 14 bits of the largest term of their sum (docs/benchmarks.md). All checks come
 /// before the first launch. Returns what validate returns for what the host can see, limit_exceeded
 /// (workspace), or device_error.
 KVARENA_EXPORT Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
