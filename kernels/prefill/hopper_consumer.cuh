@@ -5,8 +5,8 @@
 /// keys run while the weights of the tile before multiply V, and the softmax runs under both (Shah
 /// et al., FlashAttention-3, 2024). Included by prefill_hopper.cuh.
 
-#include "kernels/common/hopper_fp8.cuh"
 #include "kernels/common/hopper_operands.cuh"
+#include "kernels/common/hopper_split_query.cuh"
 #include "kernels/common/wgmma.cuh"
 #include "kernels/prefill/hopper_repair.cuh"
 #include "kernels/prefill/hopper_softmax.cuh"

@@ -49,8 +49,8 @@ struct HopperTile {
   static constexpr bool kHasSharedQuery = D == 256 || (D == 192 && kIsFp8);
 
   /// K of fp8 is multiplied as it lies in the pool, and Q is split into numbers of fp8
-  /// (hopper_fp8.cuh). It is faster for long rows, and exact enough for bf16. Otherwise K becomes
-  /// f16 like V.
+  /// (hopper_split_query.cuh). It is faster for long rows, and exact enough for bf16. Otherwise K
+  /// becomes f16 like V.
   static constexpr bool kSplitsQuery = kSplitsQuery_;
   static_assert(!kSplitsQuery ||
                 (kIsFp8 && std::is_same_v<T, __nv_bfloat16> && !kReadsRows && !kHasSharedQuery));

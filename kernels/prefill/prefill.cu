@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::int64_t kMost = 0x7fffffff;
 constexpr int kSharedByDefault = 48 * 1024;
-/// Query tokens of a row, on average, from which larger tiles are faster; measured.
+/// Query tokens of a row, on average, from which larger tiles and split queries are faster:
+/// measured.
 constexpr std::int64_t kLongRow = 1536;
 
 /// The tensor core kernel of one type and head_dim.

@@ -129,6 +129,7 @@ KVARENA_HOST_DEVICE constexpr RowPlan plan_row(const StepShape& shape, const Sta
   if (!is_whole) return {};
   return {row.granule, row.seq_len, row.num_new, row.num_changed, blocks};
 }
+/// The same, which finds the blocks by a division.
 KVARENA_HOST_DEVICE constexpr RowPlan plan_row(const StepShape& shape,
                                                const StagedRow& row) noexcept {
   const auto tokens = static_cast<std::uint32_t>(row.seq_len);

@@ -238,7 +238,9 @@ std::string KvCache::describe(const Status& status) const noexcept try {
       is(StatusCode::exhausted, Resource::reservation)) {
     return to_string(impl_->tables->explain(status));
   }
-  if (is(StatusCode::failed_precondition, Resource::sequence)) return describe_import(status);
+  if (is(StatusCode::failed_precondition, Resource::sequence)) {
+    return status.option == Option::salt ? describe_account(status) : describe_import(status);
+  }
   if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
   if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);
   if (is(StatusCode::invalid_argument, Resource::layer) && status.native != 0) {

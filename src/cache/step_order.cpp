@@ -113,13 +113,14 @@ std::string describe_unwritten(const Status& status) {
       status.subject);
 }
 
+std::string describe_account(const Status& status) {
+  return fmt::format(
+      "salt {} still has sequences or registered blocks: end its sequences and call forget_salt "
+      "first",
+      status.subject);
+}
+
 std::string describe_import(const Status& status) {
-  if (status.option == Option::salt) {
-    return fmt::format(
-        "salt {} still has sequences or registered blocks: end its sequences and call forget_salt "
-        "first",
-        status.subject);
-  }
   switch (static_cast<ImportState>(status.required)) {
     case ImportState::filling:
       return fmt::format(

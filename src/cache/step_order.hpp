@@ -81,6 +81,10 @@ constexpr Status encoder_not_written(std::int32_t layer, std::uint64_t sequence)
 /// Describes a status of kv_not_written or encoder_not_written, and what to do.
 std::string describe_unwritten(const Status& status);
 
+/// Describes why an account of a salt cannot be closed: a failed_precondition (sequence) with the
+/// option salt.
+std::string describe_account(const Status& status);
+
 /// Describes why an import forbids a call, or why there is none to end: a failed_precondition
 /// (sequence) of BlockTables.
 std::string describe_import(const Status& status);

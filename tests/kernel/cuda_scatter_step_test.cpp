@@ -113,7 +113,9 @@ class StepWriter {
   /// Returns the step's serial number. One in `nonsense` rows and headers is broken; 0: none.
   std::uint64_t write(std::byte* slot, std::uint64_t follows, std::uint64_t nonsense) {
     StagedHeader header{.serial = follows + 1 + below(3), .follows = follows};
-    header.num_rows = static_cast<std::int32_t>(below(order_.size() + 1));
+    const std::uint64_t most = order_.size();
+    header.num_rows =
+        static_cast<std::int32_t>(kind_ == RowKind::steady ? most - below(2) : below(most + 1));
     header.num_copies = below(3) == 0 ? static_cast<std::int32_t>(below(9)) : 0;
     if (nonsense != 0 && below(nonsense) == 0) {
       (below(2) == 0 ? header.num_rows : header.num_copies) = any_int();
@@ -125,8 +127,6 @@ class StepWriter {
     std::shuffle(order_.begin(), order_.end(), random_);
     std::int64_t next = 0;
     if (kind_ == RowKind::steady) {
-      header.num_rows = static_cast<std::int32_t>(order_.size() - below(2));
-      std::memcpy(slot, &header, sizeof(header));
       go_on(rows);
     } else {
       for (const std::int32_t r : order_) rows[r] = any_row(next);

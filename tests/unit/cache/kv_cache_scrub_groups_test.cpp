@@ -144,6 +144,16 @@ class ScrubbedGroups : public ::testing::TestWithParam<Scrub> {
                                   .dtype = DType::f32}));
     ASSERT_OK(cache_.end_step());
   }
+  /// An import of one token, in pages that full attention had. They are kOld.
+  SequenceId import_pages_of_full() {
+    const SequenceId first = create(1);
+    step(first, 140);
+    for (const BlockId block : blocks_of(first, kFull)) {
+      std::ranges::fill(bytes_of_page(cache_.manager().place_of(block).page), kOld);
+    }
+    EXPECT_OK(cache_.destroy(first));
+    return cache_.import_sequence(1, {.owner = 2}).value();
+  }
   static float number_of(std::byte byte) {
     float number = 0;
     std::memset(&number, static_cast<int>(byte), sizeof(number));
@@ -232,13 +242,7 @@ TEST_P(ScrubbedGroups, WhatIsBehindAnEncodersTokensIsClearedForItsOwnerToo) {
 
 /// A page that an import takes over is cleared behind the import by the next step.
 TEST_P(ScrubbedGroups, NothingOfAnotherGroupIsLeftInThePageOfAnImport) {
-  const SequenceId first = create(1);
-  step(first, 140);
-  for (const BlockId block : blocks_of(first, kFull)) {
-    std::ranges::fill(bytes_of_page(cache_.manager().place_of(block).page), kOld);
-  }
-  ASSERT_OK(cache_.destroy(first));
-  const SequenceId import = cache_.import_sequence(1, {.owner = 2}).value();
+  const SequenceId import = import_pages_of_full();
   ASSERT_GT(count(import, kWindow, kOld) + count(import, kState, kOld), 0)
       << "no page went to another group";
   write_blocks(import, kOwn);
@@ -260,13 +264,7 @@ TEST_P(ScrubbedGroups, NothingOfAnotherGroupIsLeftInThePageOfAnImport) {
 
 /// The import's own blocks keep what was there, until the page is free and used again.
 TEST_P(ScrubbedGroups, APageThatAnImportTookIsClearedWhenItIsUsedAgain) {
-  const SequenceId first = create(1);
-  step(first, 140);
-  for (const BlockId block : blocks_of(first, kFull)) {
-    std::ranges::fill(bytes_of_page(cache_.manager().place_of(block).page), kOld);
-  }
-  ASSERT_OK(cache_.destroy(first));
-  const SequenceId import = cache_.import_sequence(1, {.owner = 2}).value();
+  const SequenceId import = import_pages_of_full();
   ASSERT_GT(count(import, kWindow, kOld), 0) << "no page went to another group";
   const std::vector<BlockId> blocks = blocks_of(import, kWindow);
   ASSERT_OK(cache_.publish_import(import));

@@ -1,0 +1,112 @@
+#pragma once
+
+/// @file
+/// Q of the Hopper kernels that multiply K of fp8 as it lies in the pool: each element is the sum
+/// of two e4m3 numbers.
+
+#include "kernels/common/hopper_fp8.cuh"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace kvarena::kernels {
+
+/// Two rows of bf16 Q as operands. Their two numbers are exact, but for elements below 2^-8 of a
+/// row's largest. Words of step j of row h
+/// are at h * (D / 32) + j: as loaded the 16-bit elements, afterwards those of the larger and the
+/// smaller numbers in turn.
+template <int D>
+using SplitQuery = std::uint32_t[D / 16][4];
+
+/// Loads 8 bytes that are used once, or zeros where `exists` is false.
+__device__ __forceinline__ void load_half_piece(std::uint32_t& low, std::uint32_t& high,
+                                                const void* from, bool exists) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0; mov.b32 %1, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.v2.b32 {%0,%1}, [%2];\n}"
+      : "=&r"(low), "=&r"(high)
+      : "l"(from), "r"(static_cast<int>(exists)));
+}
+
+/// Starts the loads of row h. `row` is its dim 0.
+template <int D>
+__device__ __forceinline__ void load_split_query_row(SplitQuery<D>& q, int h, const char* row,
+                                                     int t, bool exists) {
+#pragma unroll
+  for (int j = 0; j < D / 32; ++j) {
+    std::uint32_t(&words)[4] = q[h * (D / 32) + j];
+    load_half_piece(words[0], words[1], row + j * 64 + t * 8, exists);
+    load_half_piece(words[2], words[3], row + j * 64 + 32 + t * 8, exists);
+  }
+}
+
+/// Returns two numbers rounded to e4m3, the first in the low byte.
+__device__ __forceinline__ std::uint32_t pack_fp8(float low, float high) {
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+/// Splits four numbers below 256 into words of their larger and smaller parts.
+__device__ __forceinline__ void split_word(const float (&x)[4], std::uint32_t& large,
+                                           std::uint32_t& small) {
+  large = pack_fp8(x[0], x[1]) | pack_fp8(x[2], x[3]) << 16;
+  std::uint32_t low;
+  std::uint32_t high;
+  convert_word(large, low, high);
+  const float2 first = __half22float2(reinterpret_cast<const __half2&>(low));
+  const float2 second = __half22float2(reinterpret_cast<const __half2&>(high));
+  small = pack_fp8(x[0] - first.x, x[1] - first.y) | pack_fp8(x[2] - second.x, x[3] - second.y)
+                                                         << 16;
+}
+
+/// Splits loaded row h. The row is first divided by a power of two that brings its
+/// largest element to 128 at least and below 256. Returns the power. A row with an infinite
+/// element becomes NaN.
+template <int D>
+__device__ __forceinline__ float split_query_row(SplitQuery<D>& q, int h) {
+  const auto unpack = [](std::uint32_t pair) {
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  };
+  float largest = 0.0F;
+#pragma unroll
+  for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 pair = unpack(q[i][j]);
+      largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+    }
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
+  // 2^7 times the inverse of the largest power of two that is not above it, limited to values
+  // that are normal numbers like their inverses.
+  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
+  const float factor = largest < INFINITY ? __uint_as_float((254U + 7U - exponent) << 23) : NAN;
+#pragma unroll
+  for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 first = unpack(q[i][half * 2]);
+      const float2 second = unpack(q[i][half * 2 + 1]);
+      const float x[4] = {first.x * factor, first.y * factor, second.x * factor, second.y * factor};
+      split_word(x, q[i][half * 2], q[i][half * 2 + 1]);
+    }
+  }
+  return __uint_as_float((exponent - 7U) << 23);
+}
+
+/// Sets `a` to the operand of dims 32 * step .. 32 * step + 31 of the larger parts (0) or the
+/// smaller ones (1).
+template <int D>
+__device__ __forceinline__ void split_operand(std::uint32_t (&a)[4], const SplitQuery<D>& q,
+                                              int step, int part) {
+  a[0] = q[step][part];
+  a[1] = q[D / 32 + step][part];
+  a[2] = q[step][2 + part];
+  a[3] = q[D / 32 + step][2 + part];
+}
+
+}  // namespace kvarena::kernels
