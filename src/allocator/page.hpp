@@ -33,9 +33,10 @@ struct alignas(64) PooledPage {
   std::uint8_t num_free = 0;  ///< set bits
   std::uint8_t num_evictable = 0;
   std::uint8_t num_offline = 0;
-  bool is_kept = false;    ///< nobody takes single slots of it: its owner keeps its pages
-  bool is_mixed = false;   ///< its owner cannot count on getting the whole page back
-  std::uint32_t mark = 0;  ///< for a caller, who leaves 0
+  bool is_kept = false;     ///< nobody takes single slots of it: its owner keeps its pages
+  bool is_mixed = false;    ///< its owner cannot count on getting the whole page back
+  std::uint32_t mark = 0;   ///< for a caller, who leaves 0
+  std::uint32_t turns = 0;  ///< how often it was carved
 };
 static_assert(sizeof(PooledPage) == 64);
 

@@ -19,6 +19,7 @@ std::uint32_t PagePool::turn_whole(std::int32_t group) noexcept {
   ++turned_;
   Page& p = pages_[page];
   p.group = static_cast<std::int8_t>(group);
+  ++p.turns;
   p.is_mixed = false;
   p.is_kept = false;
   ++books_[index(group)].pages;

@@ -212,6 +212,7 @@ PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
   Page& p = pages_[turned.page];
   Books& books = books_[index(group)];
   p.group = static_cast<std::int8_t>(group);
+  ++p.turns;
   p.free = books.all_slots();
   p.is_mixed = false;
   p.is_kept = books.blocks_per_page > 1 && keeps_pages(holder_slot);

@@ -107,6 +107,7 @@ std::span<const ScrubPlan> CacheScrubs::plan(const BlockManager& manager, const 
     return plans_;
   }
   const std::size_t num_tokens = appended.slots.size() / groups_.size();
+  pages_->follow(OwnPages::pages(manager));
   pages_->begin_step();
   for (std::size_t part = 0; part < planners_.size(); ++part) {
     if (groups_[part].kind == PagedKind::cross) {
@@ -131,13 +132,9 @@ void CacheScrubs::note_abort() noexcept {
   for (ScrubPlanner& planner : planners_) planner.note_abort();
 }
 
-void CacheScrubs::distrust() noexcept {
+void CacheScrubs::distrust(const BlockManager& manager) noexcept {
   for (ScrubPlanner& planner : planners_) planner.distrust();
-  if (pages_) pages_->distrust();
-}
-
-void CacheScrubs::before_append(const BlockManager& manager) noexcept {
-  if (pages_) pages_->before_append(OwnPages::pages(manager));
+  if (pages_) pages_->distrust(OwnPages::pages(manager));
 }
 
 void CacheScrubs::note_fork(const BlockTables& tables, SequenceId parent,
@@ -157,10 +154,12 @@ void CacheScrubs::note_import(const BlockManager& manager, const BlockTables& ta
     const std::int64_t num_blocks = tables.info(sequence)->num_blocks;
     for (std::int64_t i = 0; i < num_blocks; ++i) {
       const BlockId block = *tables.lookup(sequence, i);
-      planners_[0].note_import(block, manager.generation(block));
+      planners_[0].note_import(block, manager.generation(block), 0);
     }
     return;
   }
+  const PagePool& pages = OwnPages::pages(manager);
+  pages_->follow(pages);
   for (std::size_t table = 0; table < groups_.size(); ++table) {
     const auto number = static_cast<std::int32_t>(table);
     for (std::int64_t i = 0;; ++i) {
@@ -168,15 +167,16 @@ void CacheScrubs::note_import(const BlockManager& manager, const BlockTables& ta
       if (!block) break;
       if (*block == kNoBlock) continue;
       const BlockPlace place = manager.place_of(*block);
+      const std::uint32_t turns = pages.page(place.page).turns;
       if (table < planners_.size()) {
         const TableGroup& its = groups_[table];
         planners_[table].note_import(
             BlockId(static_cast<std::int32_t>(place.page * its.ids_per_page +
                                               place.slot * its.ids_per_block)),
-            manager.generation(*block));
+            manager.generation(*block), turns);
       } else {
         static_cast<void>(
-            pages_->note_import(place.page, number, (place.slot + 1) * bytes_[table]));
+            pages_->note_import(place.page, turns, number, (place.slot + 1) * bytes_[table]));
       }
     }
   }

@@ -43,14 +43,12 @@ class CacheScrubs {
   std::span<const ScrubPlan> plan(const BlockManager& manager, const BlockTables& tables,
                                   std::span<const AppendDemand> demands,
                                   const AppendResult& appended) noexcept;
-  /// An append of the tables follows.
-  void before_append(const BlockManager& manager) noexcept;
   /// Says that the append was taken back whose plans were not carried out, or only in part.
   void forget() noexcept;
   /// Says that the append was taken back whose plans were carried out.
   void note_abort() noexcept;
   /// Says that the device may have skipped plans: work of a step has failed. O(pages + blocks).
-  void distrust() noexcept;
+  void distrust(const BlockManager& manager) noexcept;
   /// Notes that a fork may have tokens of another owner.
   void note_fork(const BlockTables& tables, SequenceId parent, SequenceId child) noexcept;
   /// Notes that a sequence may continue in a block that another one wrote.

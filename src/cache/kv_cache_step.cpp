@@ -137,7 +137,6 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
     }
   }
   if (Status status = check_batch(demands); !status) return status;
-  if (scrubs) scrubs->before_append(manager);
   const Result<AppendResult> appended = tables->append(demands, urgency);
   if (!appended) {
     failed_demand = tables->failed_demand();

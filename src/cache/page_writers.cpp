@@ -21,13 +21,14 @@ PageWriters::PageWriters(std::int64_t num_pages, std::int64_t page_bytes)
       rests_(index(num_pages)),
       with_rest_(index(num_pages)),
       uncleared_(index(num_pages)),
+      turns_(index(num_pages)),
       steps_(index(num_pages)),
       doubtful_(index(num_pages)),
       clears_(index(num_pages)) {}
 
 std::int64_t PageWriters::host_bytes(std::int64_t num_pages) noexcept {
   constexpr std::size_t kPageBytes =
-      sizeof(std::uint16_t) + 5 * sizeof(std::int32_t) + sizeof(kernels::BlockScrub);
+      sizeof(std::uint16_t) + 6 * sizeof(std::int32_t) + sizeof(kernels::BlockScrub);
   return num_pages * static_cast<std::int64_t>(kPageBytes);
 }
 
@@ -80,8 +81,10 @@ void PageWriters::forget() noexcept {
 }
 
 /// The blocks of imports in a page lie in front, because the lowest slot of a page is taken first.
-bool PageWriters::note_import(std::int64_t page, std::int32_t part, std::int64_t end) noexcept {
+bool PageWriters::note_import(std::int64_t page, std::uint32_t turns, std::int32_t part,
+                              std::int64_t end) noexcept {
   const bool is_others = change_part(page, part, kIsUncleared);
+  if (is_others) turns_[index(page)] = turns;
   if (is_others && (parts_[index(page)] & kIsListed) == 0) {
     parts_[index(page)] |= kIsListed;
     uncleared_[num_uncleared_++] = static_cast<std::int32_t>(page);
@@ -98,19 +101,21 @@ bool PageWriters::note_import(std::int64_t page, std::int32_t part, std::int64_t
   return is_others;
 }
 
-void PageWriters::distrust() noexcept {
+void PageWriters::distrust(const PagePool& pages) noexcept {
+  follow(pages);
   num_doubtful_ = 0;
   for (std::size_t page = 0; page < steps_.size(); ++page) {
     if (steps_[page] == 0 || steps_[page] + kDoubtfulSteps < step_) continue;
     doubtful_[num_doubtful_++] = static_cast<std::int32_t>(page);
+    turns_[page] = pages.page(static_cast<std::int32_t>(page)).turns;
   }
 }
 
-void PageWriters::before_append(const PagePool& pages) noexcept {
+void PageWriters::follow(const PagePool& pages) noexcept {
   std::size_t left = 0;
   for (std::size_t i = 0; i < num_doubtful_; ++i) {
     const std::int32_t page = doubtful_[i];
-    if (pages.page(page).group == -1) {
+    if (is_carved_again(pages, page)) {
       clear_part(page);
     } else {
       doubtful_[left++] = page;
@@ -121,7 +126,7 @@ void PageWriters::before_append(const PagePool& pages) noexcept {
   for (std::size_t i = 0; i < num_uncleared_; ++i) {
     const std::int32_t page = uncleared_[i];
     std::uint16_t& its = parts_[index(page)];
-    if (pages.page(page).group == -1) its = 0;
+    if (is_carved_again(pages, page)) its = 0;
     if ((its & kIsUncleared) != 0) {
       uncleared_[left++] = page;
     } else {

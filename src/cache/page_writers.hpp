@@ -37,14 +37,16 @@ class PageWriters {
   /// Says that the step's pages were not cleared.
   void forget() noexcept;
   /// Notes that others write a block of part `part`, which ends `end` bytes behind the begin of its
-  /// page. Returns whether another part wrote in the page last.
-  bool note_import(std::int64_t page, std::int32_t part, std::int64_t end) noexcept;
+  /// page, which was carved `turns` times. Returns whether another part wrote in the page last.
+  bool note_import(std::int64_t page, std::uint32_t turns, std::int32_t part,
+                   std::int64_t end) noexcept;
 
   /// Says that nobody knows whether the pages of the last steps were cleared. Those of them that
-  /// are free before the next append are cleared again when they are used. O(pages).
-  void distrust() noexcept;
-  /// An append follows. O(pages in doubt and of imports).
-  void before_append(const PagePool& pages) noexcept;
+  /// are carved again are cleared again when they are used. O(pages).
+  void distrust(const PagePool& pages) noexcept;
+  /// Looks which pages in doubt and of imports were carved again: nobody wrote in these. To be
+  /// called behind whatever may carve pages, before what it took is noted. O(such pages).
+  void follow(const PagePool& pages) noexcept;
 
  private:
   /// A step whose work is not known to be done is one of so many last ones.
@@ -57,6 +59,10 @@ class PageWriters {
 
   /// Notes who writes in a page. Returns whether another part, or nobody, wrote there last.
   bool change_part(std::int64_t page, std::int32_t part, std::uint16_t bits) noexcept;
+  /// Whether a page of a list was carved again since it came there.
+  bool is_carved_again(const PagePool& pages, std::int32_t page) const noexcept {
+    return pages.page(page).turns != turns_[static_cast<std::size_t>(page)];
+  }
   /// Says that nobody wrote in a page.
   void clear_part(std::int64_t page) noexcept {
     parts_[static_cast<std::size_t>(page)] &= kIsListed;
@@ -68,6 +74,7 @@ class PageWriters {
                                            // clears; 0: the page is not in the next list
   LazyArray<std::int32_t> with_rest_;      // pages that imports have written
   LazyArray<std::int32_t> uncleared_;      // pages with kIsListed
+  LazyArray<std::uint32_t> turns_;         // [num_pages] of pages in both lists: when they came
   LazyArray<std::uint32_t> steps_;         // [num_pages] the step that cleared it last; 0: none
   LazyArray<std::int32_t> doubtful_;       // pages that may not have been cleared
   LazyArray<kernels::BlockScrub> clears_;  // [num_pages]

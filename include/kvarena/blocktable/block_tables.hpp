@@ -118,7 +118,7 @@ class KVARENA_EXPORT BlockTables {
                                     std::span<Generation> generations) const;
 
   /// Says that nobody wrote the states of a sequence behind `length_tokens`: they and checkpoints
-  /// there are lost. append refuses the sequence until it is cut to a length that can be had.
+  /// there are lost. append refuses its tokens until it is cut to a length that can be had.
   /// Settles the last append. Returns not_found. O(states of the sequence x parts).
   Status lose_states(SequenceId sequence, std::int64_t length_tokens);
 

@@ -25,7 +25,7 @@ namespace kvarena {
 /// again; the cache sees failures as with a prefix cache (kv_cache.hpp). Scrubbing costs 10 bytes
 /// of host memory a block, 14 in groups of encoders.
 ///
-/// With groups, which cost 34 bytes a page more, a page that goes to another group is cleared as a
+/// With groups, which cost 38 bytes a page more, a page that goes to another group is cleared as a
 /// whole, with padding, and this counts for its blocks. Behind an import, the next append does so
 /// with the rest of its page, and with the page once it is free and used again. The blocks of an
 /// encoder are cleared by the first append of any sequence that has them, and what is behind its

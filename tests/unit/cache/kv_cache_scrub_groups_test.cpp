@@ -144,15 +144,27 @@ class ScrubbedGroups : public ::testing::TestWithParam<Scrub> {
                                   .dtype = DType::f32}));
     ASSERT_OK(cache_.end_step());
   }
-  /// An import of one token, in pages that full attention had. They are kOld.
-  SequenceId import_pages_of_full() {
+  /// An import in pages that full attention had. They are kOld.
+  SequenceId import_pages_of_full(std::int64_t tokens = 1) {
     const SequenceId first = create(1);
     step(first, 140);
     for (const BlockId block : blocks_of(first, kFull)) {
       std::ranges::fill(bytes_of_page(cache_.manager().place_of(block).page), kOld);
     }
     EXPECT_OK(cache_.destroy(first));
-    return cache_.import_sequence(1, {.owner = 2}).value();
+    return cache_.import_sequence(tokens, {.owner = 2}).value();
+  }
+  /// Such an import has ended. A step ran before its end, and none behind it.
+  void end_import_in_pages_of_full() {
+    const SequenceId import = import_pages_of_full(32);
+    ASSERT_EQ(blocks_of(import, kWindow).size(), 2U);
+    ASSERT_OK(cache_.publish_import(import));
+    step(create(4), 1);
+    EXPECT_GT(count(import, kWindow, kOld), 0) << "nothing is left to be cleared";
+    ended_ = blocks_of(import, kWindow);
+    // One of its other pages stays, so that the window's page is the next one for a window.
+    ASSERT_OK(cache_.pin(import, {.num_blocks = 1, .group = kFull}));
+    ASSERT_OK(cache_.destroy(import));
   }
   static float number_of(std::byte byte) {
     float number = 0;
@@ -166,6 +178,7 @@ class ScrubbedGroups : public ::testing::TestWithParam<Scrub> {
   std::unique_ptr<HostDevice> device_ =
       HostDevice::create({.streams = HostStreams::inline_calls}).value();
   KvCache cache_ = create_cache(*device_, GetParam()).value();
+  std::vector<BlockId> ended_;  ///< blocks of the window that an import had
 };
 
 INSTANTIATE_TEST_SUITE_P(Modes, ScrubbedGroups,
@@ -277,6 +290,26 @@ TEST_P(ScrubbedGroups, APageThatAnImportTookIsClearedWhenItIsUsedAgain) {
   EXPECT_EQ(blocks_of(other, kWindow), blocks) << "another page";
   EXPECT_EQ(count_in_pages(other, kOld), 0);
   ASSERT_OK(cache_.end_step());
+}
+
+TEST_P(ScrubbedGroups, APageThatAnImportTookIsClearedAlsoWhenItWasReserved) {
+  end_import_in_pages_of_full();
+  const SequenceId other = create(3);
+  ASSERT_OK(cache_.reserve_capacity(other, 1));
+  ASSERT_EQ(blocks_of(other, kWindow).front(), ended_.front()) << "another page";
+  begin(other, 1);
+  EXPECT_EQ(count_in_pages(other, kOld), 0);
+  ASSERT_OK(cache_.end_step());
+}
+
+TEST_P(ScrubbedGroups, APageThatAnImportTookIsClearedBehindAnotherImport) {
+  end_import_in_pages_of_full();
+  const SequenceId import = cache_.import_sequence(1, {.owner = 3}).value();
+  ASSERT_EQ(blocks_of(import, kWindow).front(), ended_.front()) << "another page";
+  write_blocks(import, kOwn);
+  ASSERT_OK(cache_.publish_import(import));
+  step(create(5), 1);
+  EXPECT_EQ(count_in_pages(import, kOld), 0);
 }
 
 TEST_P(ScrubbedGroups, ThePageOfAnImportIsClearedOnceTheStepIsGivenUp) {
