@@ -42,24 +42,28 @@ __device__ __forceinline__ void load_split_query_row(SplitQuery<D>& q, int h, co
   }
 }
 
-/// Returns two numbers rounded to e4m3, the first in the low byte.
-__device__ __forceinline__ std::uint32_t pack_fp8(float low, float high) {
-  std::uint16_t pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-  return pair;
+/// Returns four f16 rounded to e4m3, the first in the low byte.
+__device__ __forceinline__ std::uint32_t pack_fp8(__half2 low, __half2 high) {
+  std::uint32_t word;
+  asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f16x2 a, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f16x2 b, %2;\nmov.b32 %0, {a, b};\n}"
+      : "=r"(word)
+      : "r"(reinterpret_cast<const std::uint32_t&>(low)),
+        "r"(reinterpret_cast<const std::uint32_t&>(high)));
+  return word;
 }
 
 /// Splits four numbers below 256 into words of their larger and smaller parts.
 __device__ __forceinline__ void split_word(const float (&x)[4], std::uint32_t& large,
                                            std::uint32_t& small) {
-  large = pack_fp8(x[0], x[1]) | pack_fp8(x[2], x[3]) << 16;
+  const __half2 first = __floats2half2_rn(x[0], x[1]);
+  const __half2 second = __floats2half2_rn(x[2], x[3]);
+  large = pack_fp8(first, second);
   std::uint32_t low;
   std::uint32_t high;
   convert_word(large, low, high);
-  const float2 first = __half22float2(reinterpret_cast<const __half2&>(low));
-  const float2 second = __half22float2(reinterpret_cast<const __half2&>(high));
-  small = pack_fp8(x[0] - first.x, x[1] - first.y) | pack_fp8(x[2] - second.x, x[3] - second.y)
-                                                         << 16;
+  small = pack_fp8(__hsub2(first, reinterpret_cast<const __half2&>(low)),
+                   __hsub2(second, reinterpret_cast<const __half2&>(high)));
 }
 
 /// Splits loaded row h. The row is first divided by a power of two that brings its

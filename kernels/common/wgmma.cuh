@@ -140,6 +140,8 @@ struct WgmmaFp8;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                \
     }                                                                                              \
   };
+KVARENA_WGMMA_FP8(16, 1, 8, 9, 10, 11, 12, 13)
+KVARENA_WGMMA_FP8(32, 2, 16, 17, 18, 19, 20, 21)
 KVARENA_WGMMA_FP8(112, 7, 56, 57, 58, 59, 60, 61)
 KVARENA_WGMMA_FP8(128, 8, 64, 65, 66, 67, 68, 69)
 KVARENA_WGMMA_FP8(144, 9, 72, 73, 74, 75, 76, 77)

@@ -3,13 +3,16 @@
 /// @file
 /// The instances that read latents in the format latent_fp8, called packed here. The slabs of
 /// shared memory have the rows of the pool as they lie there. Each warpgroup loads its elements
-/// into registers, makes f16 of them, which is exact, and multiplies them as the operand that comes
-/// from registers, so nothing that is converted goes through shared memory. The products have
-/// tokens or dims as their rows and query columns as their columns. A row has one scale for each
-/// run of 128 dims: a power of two that is about the largest one is left to logits and weights, and
-/// the elements are multiplied by the rest. Included by the other latent_packed headers.
+/// into registers and multiplies them as the operand that comes from registers, so nothing that is
+/// converted goes through shared memory. The products have tokens or dims as their rows and query
+/// columns as their columns. A row has one scale for each run of 128 dims. Logits multiply e4m3 as
+/// it is with query columns that are sums of two e4m3 numbers, each run by itself, and its product
+/// with the scale. V becomes f16, which is exact: a power of two that is about the largest scale is
+/// left to the weights, and the elements are multiplied by the rest. Included by the other
+/// latent_packed headers.
 
 #include "kernels/common/hopper_operands.cuh"
+#include "kernels/common/hopper_split_query.cuh"
 #include "kernels/latent/latent_logits.cuh"
 
 namespace kvarena::kernels::latent {
@@ -113,12 +116,14 @@ __device__ __forceinline__ float power_of_two(int exponent) {
   return __uint_as_float(static_cast<unsigned>(exponent + 127) << 23);
 }
 
-/// Loads the query columns of a segment as an operand, in f16 but for the positional dims. Each
-/// column is first divided by a power of two that brings its largest element near 1;
-/// `shared.factor` has that power times `scale`. The order of the dims is that in which the logits
-/// have latents in registers: thread t of a quad has dims 32t .. 32t + 31 of each run, and 16t ..
-/// 16t + 15 of the positional ones; step i of a run multiplies its dims 4i .. 4i + 3. A unit is
-/// eight dims of all t. The threads of both warpgroups call it.
+/// Loads the query columns of a segment as operands: their elements as sums of two e4m3 numbers
+/// (hopper_split_query.cuh), the larger ones of all runs before the smaller ones, then the
+/// positional dims. Each column is first divided by a power of two that brings its largest element
+/// to 128 at least and below 256; `shared.factor` has that power times `scale`. The order of the
+/// dims is that in which the logits have latents in registers: thread t of a quad has dims 32t ..
+/// 32t + 31 of each run, and 16t .. 16t + 15 of the positional ones; step i of a run multiplies its
+/// dims 8i .. 8i + 7, and one of the positional dims 4i .. 4i + 3. A unit is eight dims of all t.
+/// The threads of both warpgroups call it.
 template <class C>
 __device__ __forceinline__ void load_packed_query(const Launch& launch, Shared<C>& shared,
                                                   const ColumnsSegment& segment, float scale,
@@ -135,7 +140,6 @@ __device__ __forceinline__ void load_packed_query(const Launch& launch, Shared<C
       columns::place_of(launch, segment.q_begin, segment.head, exists ? column : 0);
   const char* const row =
       static_cast<const char*>(p.q) + place.token * p.q_token_stride + place.head * C::kRowBytes;
-  float largest = 0.0F;
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
     const int unit = i * kOfColumn + thread % kOfColumn;
@@ -147,38 +151,56 @@ __device__ __forceinline__ void load_packed_query(const Launch& launch, Shared<C
       load_piece(words[i][t], row + byte + t * (is_run ? 64 : 32), exists && unit < kUnits);
     }
   }
+  __nv_bfloat162 largest_pair = __float2bfloat162_rn(0.0F);
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
     for (int k = 0; k < 16; ++k) {
-      const float2 pair = columns::unpack<typename C::T>(words[i][k / 4][k % 4]);
-      largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+      const std::uint32_t& pair = words[i][k / 4][k % 4];
+      largest_pair = __hmax2(largest_pair, __habs2(reinterpret_cast<const __nv_bfloat162&>(pair)));
     }
   }
+  float largest = fmaxf(__low2float(largest_pair), __high2float(largest_pair));
 #pragma unroll
   for (int d = 1; d < kOfColumn; d *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, d));
   const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
-  const float inverse = __uint_as_float((254U - exponent) << 23);
-  if (thread % kOfColumn == 0) shared.factor[its] = __uint_as_float(exponent << 23) * scale;
+  const float inverse = largest < INFINITY ? __uint_as_float((254U + 7U - exponent) << 23) : NAN;
+  if (thread % kOfColumn == 0) shared.factor[its] = __uint_as_float((exponent - 7U) << 23) * scale;
+  const auto store = [&](int byte, const std::uint32_t(&out)[4]) {
+    *reinterpret_cast<uint4*>(shared.query + chunked_bytes(C::kRowBytes, its, byte)) =
+        make_uint4(out[0], out[1], out[2], out[3]);
+  };
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
     const int unit = i * kOfColumn + thread % kOfColumn;
     if (unit >= kUnits) continue;
-    const bool is_run = unit < C::kRuns * 4;
-    // The first of its two steps.
-    const int step = is_run ? unit / 4 * 8 + unit % 4 * 2 : C::kRuns * 8 + unit % 4 * 2;
+    if (unit < C::kRuns * 4) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      std::uint32_t out[4];
+      for (int k = 0; k < 2; ++k) {
+        std::uint32_t large[4];
+        std::uint32_t small[4];
 #pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        const float2 pair = columns::unpack<typename C::T>(words[i][t][k]);
-        out[t] = is_run ? columns::pack<__half>(pair.x * inverse, pair.y * inverse)
-                        : columns::pack<typename C::T>(pair.x * inverse, pair.y * inverse);
+        for (int t = 0; t < 4; ++t) {
+          const float2 low = columns::unpack<typename C::T>(words[i][t][2 * k]);
+          const float2 high = columns::unpack<typename C::T>(words[i][t][2 * k + 1]);
+          const float x[4] = {low.x * inverse, low.y * inverse, high.x * inverse, high.y * inverse};
+          split_word(x, large[t], small[t]);
+        }
+        store(unit * 32 + k * kChunkBytes, large);
+        store((C::kRuns * 4 + unit) * 32 + k * kChunkBytes, small);
       }
-      *reinterpret_cast<uint4*>(shared.query +
-                                chunked_bytes(C::kRowBytes, its, step * 32 + k * kChunkBytes)) =
-          make_uint4(out[0], out[1], out[2], out[3]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        std::uint32_t out[4];
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          const float2 pair = columns::unpack<typename C::T>(words[i][t][k]);
+          out[t] = columns::pack<typename C::T>(pair.x * inverse, pair.y * inverse);
+        }
+        // Its first of two steps.
+        store((C::kRuns * 8 + unit % 4 * 2) * 32 + k * kChunkBytes, out);
+      }
     }
   }
   if (thread < C::kColumns) {

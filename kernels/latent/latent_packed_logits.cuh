@@ -30,9 +30,6 @@ struct PackedLogits : Logits<C> {
   using Base::t;
   using Base::thread;
   using Base::warp;  // of the warpgroup's four
-  /// Chunks of a run that a thread has, with two tokens.
-  static constexpr int kUnits = 2 * C::kRuns;
-  static constexpr int kSteps = 4;  ///< of a unit
   /// Weights are at most 2^(kBias + kLazyBits), which f16 has. Those down to 2^-21 of the largest
   /// keep all their bits.
   static constexpr float kBias = kWeightBias<__half>;
@@ -72,111 +69,97 @@ struct PackedLogits : Logits<C> {
         base, step * 32 / kPieceBytes * C::kAtomBytes + step * 32 % kPieceBytes);
   }
 
-  /// Loads the positional dims of the two tokens, divided by the powers of two of their scales.
-  __device__ __forceinline__ void load_positions(std::uint32_t (&a)[kSteps][4], int stage,
-                                                 const float (&inverse)[2]) const {
+  /// Loads 16 bytes of the two tokens as the operands of two steps.
+  __device__ __forceinline__ void load_unit(std::uint32_t (&a)[2][4], int stage, int byte) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const std::uint32_t factor = columns::pack<T>(inverse[h], inverse[h]);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint4 x = *reinterpret_cast<const uint4*>(row(stage, h) + kLatentFp8PositionAt +
-                                                        (2 * t + j) * kChunkBytes);
-        a[2 * j][h] = multiply_pairs<T>(x.x, factor);
-        a[2 * j][2 + h] = multiply_pairs<T>(x.y, factor);
-        a[2 * j + 1][h] = multiply_pairs<T>(x.z, factor);
-        a[2 * j + 1][2 + h] = multiply_pairs<T>(x.w, factor);
-      }
+      const uint4 x = *reinterpret_cast<const uint4*>(row(stage, h) + byte + 2 * t * kChunkBytes);
+      a[0][h] = x.x;
+      a[0][2 + h] = x.y;
+      a[1][h] = x.z;
+      a[1][2 + h] = x.w;
     }
   }
-  /// Loads a unit: a chunk of the two tokens.
-  __device__ __forceinline__ void load_unit(uint4 (&x)[2], int stage, int unit) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      x[h] = *reinterpret_cast<const uint4*>(row(stage, h) + unit / 2 * kLatentFp8Run +
-                                             (2 * t + unit % 2) * kChunkBytes);
-    }
-  }
-  /// Makes the operand of a unit. `factor` has the scales of its run, divided by powers of two.
-  __device__ __forceinline__ void convert(std::uint32_t (&a)[kSteps][4], const uint4 (&x)[2],
-                                          const std::uint32_t (&factor)[2]) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const std::uint32_t words[4] = {x[h].x, x[h].y, x[h].z, x[h].w};
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        a[i][h] = multiply_pairs<__half>(widen_low(words[i]), factor[h]);
-        a[i][2 + h] = multiply_pairs<__half>(widen_high(words[i]), factor[h]);
-      }
-    }
-  }
-
-  /// Computes the logits of a slab, divided by the factors of tokens and columns. A unit is
-  /// converted while the one before is multiplied.
+  /// Computes the logits of a slab, divided by the factors of columns. The products of a run are
+  /// multiplied with its scales.
   __device__ __forceinline__ void multiply(int stage) {
     const std::uint32_t base = operand_base(shared_address(shared.query), 16);
-    std::uint32_t a[2][kSteps][4];
-    std::uint32_t factor[C::kRuns][2];
-    float inverse[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float4 scales = load_scales(row(stage, h));
-      exponent[h] = exponent_of(scales);
-      inverse[h] = power_of_two(-exponent[h]);
-#pragma unroll
-      for (int run = 0; run < C::kRuns; ++run) {
-        const float its = scale_of_run(scales, run) * inverse[h];
-        factor[run][h] = columns::pack<__half>(its, its);
-        if (run == 0 || t == run) ratio[h] = factor[run][h];
-      }
-    }
-    uint4 x[2];
-    load_positions(a[0], stage, inverse);
-    load_unit(x, stage, 0);
+    std::uint32_t a[2][2][4];
+    float products[C::kColumns / 2];
+    load_unit(a[0], stage, kLatentFp8PositionAt);
+    load_unit(a[1], stage, kLatentFp8PositionAt + kChunkBytes);
     fence_operands(a[0]);
+    fence_operands(a[1]);
     fence_registers(s);
     fence_products();
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      Wgmma<T, C::kColumns>::rs_k(s, a[0][i], query(base, C::kRuns * 8 + i), i > 0);
+    for (int i = 0; i < 4; ++i) {
+      Wgmma<T, C::kColumns>::rs_k(s, a[i / 2][i % 2], query(base, C::kRuns * 8 + i), i > 0);
+      if (i == 1) commit_products();
     }
     commit_products();
+    float4 scales[2];
 #pragma unroll
-    for (int unit = 0; unit < kUnits; ++unit) {
-      auto& its = a[(unit + 1) % 2];
-      convert(its, x, factor[unit / 2]);
-      if (unit + 1 < kUnits) load_unit(x, stage, unit + 1);
-      fence_operands(its);
-      fence_products();
+    for (int h = 0; h < 2; ++h) {
+      scales[h] = load_scales(row(stage, h));
+      exponent[h] = exponent_of(scales[h]);
+      const float inverse = power_of_two(-exponent[h]);
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        Wgmma<__half, C::kColumns>::rs_k(s, its[i], query(base, unit * kSteps + i), 1);
+      for (int run = 0; run < C::kRuns; ++run) {
+        const float its = scale_of_run(scales[h], run) * inverse;
+        if (run == 0 || t == run) ratio[h] = columns::pack<__half>(its, its);
       }
-      commit_products();
-      wait_products<1>();
     }
+    wait_products<1>();
+    load_unit(a[0], stage, 0);
     wait_products<0>();
     fence_registers(s);
+#pragma unroll
+    for (int run = 0; run < C::kRuns; ++run) {
+      load_unit(a[1], stage, run * kLatentFp8Run + kChunkBytes);
+      fence_registers(products);
+#pragma unroll
+      for (int unit = 0; unit < 2; ++unit) {
+        fence_operands(a[unit]);
+        fence_products();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int step = i / 2 * (C::kRuns * 4) + run * 4 + unit * 2 + i % 2;
+          WgmmaFp8<C::kColumns>::rs_k(products, a[unit][i % 2], query(base, step), unit + i > 0);
+        }
+        commit_products();
+      }
+      if (run + 1 < C::kRuns) {
+        wait_products<1>();
+        load_unit(a[0], stage, (run + 1) * kLatentFp8Run);
+      }
+      wait_products<0>();
+      fence_registers(products);
+#pragma unroll
+      for (int i = 0; i < C::kColumns / 2; ++i) {
+        s[i] = fmaf(products[i], scale_of_run(scales[i / 2 % 2], run), s[i]);
+      }
+    }
   }
 
-  /// Makes the logits of what has been multiplied, to log2.
+  /// Makes the logits of what has been multiplied, to log2, times the powers of two of the tokens'
+  /// scales.
   __device__ __forceinline__ void scale_logits() {
-    const float power[2] = {power_of_two(exponent[0]), power_of_two(exponent[1])};
+    const float more[2] = {static_cast<float>(exponent[0]), static_cast<float>(exponent[1])};
 #pragma unroll
     for (int n = 0; n < C::kColumns / 8; ++n) {
       const float2 factor = *reinterpret_cast<const float2*>(shared.factor + n * 8 + 2 * t);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        s[4 * n + 2 * h] *= factor.x * power[h];
-        s[4 * n + 2 * h + 1] *= factor.y * power[h];
+        s[4 * n + 2 * h] = fmaf(s[4 * n + 2 * h], factor.x, more[h]);
+        s[4 * n + 2 * h + 1] = fmaf(s[4 * n + 2 * h + 1], factor.y, more[h]);
       }
     }
   }
-  /// Returns the largest logit of a column, with the powers of two of the tokens' scales.
+  /// Returns the largest logit of a column.
   __device__ __forceinline__ float largest(int k) const {
     const int i = k / 2 * 4 + k % 2;
-    return fmaxf(s[i] + static_cast<float>(exponent[0]),
-                 s[i + 2] + static_cast<float>(exponent[1]));
+    return fmaxf(s[i], s[i + 2]);
   }
 
   /// Sets the maxima to those that the other warpgroup has raised.
@@ -218,9 +201,8 @@ struct PackedLogits : Logits<C> {
     }
   }
 
-  /// Stores the weights of a slab, which are in `s`, times the powers of two of the tokens' scales.
+  /// Stores the weights of a slab, which are in `s`.
   __device__ __forceinline__ void store_weights(int buffer) const {
-    const float power[2] = {power_of_two(exponent[0]), power_of_two(exponent[1])};
     const std::uint32_t to =
         shared_address(shared.weights[buffer]) + warp * (kTileTokens * C::kWeightRow);
 #pragma unroll
@@ -229,7 +211,7 @@ struct PackedLogits : Logits<C> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* const x = s + 4 * (n + i / 2) + 2 * (i % 2);
-        words[i] = columns::pack<__half>(x[0] * power[i % 2], x[1] * power[i % 2]);
+        words[i] = columns::pack<__half>(x[0], x[1]);
       }
       const int at = chunked_bytes(C::kWeightRow, lane % 16, (n + lane / 16) * kChunkBytes);
       asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to + at),
@@ -264,13 +246,14 @@ struct PackedLogits : Logits<C> {
   __device__ __forceinline__ void weigh(bool is_apart, int stage) {
     const int buffer = slab % C::kWeightBuffers;
     const bool grows = decide(stage, buffer);
+    const float inverse[2] = {power_of_two(-exponent[0]), power_of_two(-exponent[1])};
 #pragma unroll
     for (int k = 0; k < C::kSums; ++k) {
       const float top = maximum[k] == -INFINITY ? 0.0F : maximum[k];
       const int i = k / 2 * 4 + k % 2;
       s[i] = exp2_fast(s[i] - top);
       s[i + 2] = exp2_fast(s[i + 2] - top);
-      sum[k] += s[i] + s[i + 2];
+      sum[k] = fmaf(s[i], inverse[0], fmaf(s[i + 2], inverse[1], sum[k]));
     }
     wait(&shared.weights_empty[buffer], ((slab / C::kWeightBuffers) & 1) ^ 1);
     store_weights(buffer);

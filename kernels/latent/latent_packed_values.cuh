@@ -1,10 +1,9 @@
 #pragma once
 
 /// @file
-/// The warpgroups of values over packed latents (latent_packed.cuh). Each has two runs of 128 dims
-/// of V, two products of 64 dims a run. Thread (g, t) of warp w has dims 4 * (8w + g) .. + 3 of
-/// each run: two of each product, because the order of a product's rows is free. Included by
-/// latent.cuh.
+/// The warpgroups of values over packed latents (latent_packed.cuh). A warp has half of a run of
+/// 128 dims of V, and thread (g, t) of it eight dims from 8g on: two of each of four products,
+/// because the order of a product's rows is free. Included by latent.cuh.
 
 #include "kernels/latent/latent_packed.cuh"
 #include "kernels/latent/latent_values.cuh"
@@ -38,41 +37,36 @@ struct PackedValues : Values<C> {
     first_masked = slab + max(unmasked_tokens(segment) - segment.first_token, 0) / C::kTokens;
   }
 
-  /// The first dim of the thread in its first run, and in the other one.
-  __device__ __forceinline__ int dim_of(int run) const {
-    return (warp / 4 * 2 + run) * kLatentFp8Run + (warp % 4 * 8 + g) * 4;
-  }
+  /// The first dim of the thread.
+  __device__ __forceinline__ int first_dim() const { return warp * (C::kDim / 8) + g * 8; }
 
   /// Loads a tile of a slab as the operands of the four products: rows of dims, and tokens 2t, 2t +
   /// 1, 2t + 8 and 2t + 9.
   __device__ __forceinline__ void load(std::uint32_t (&a)[kRuns][4], int stage, int tile) const {
     const char* const from =
-        shared.latents[stage] + (tile * kTileTokens + 2 * t) * kLatentFp8Bytes + dim_of(0);
+        shared.latents[stage] + (tile * kTileTokens + 2 * t) * kLatentFp8Bytes + first_dim();
 #pragma unroll
-    for (int run = 0; run < 2; ++run) {
+    for (int i = 0; i < 2; ++i) {
+      const char* const at = from + i * (8 * kLatentFp8Bytes);
+      const auto x = *reinterpret_cast<const uint2*>(at);
+      const auto y = *reinterpret_cast<const uint2*>(at + kLatentFp8Bytes);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const char* const at = from + run * kLatentFp8Run + i * (8 * kLatentFp8Bytes);
-        const auto x = *reinterpret_cast<const std::uint32_t*>(at);
-        const auto y = *reinterpret_cast<const std::uint32_t*>(at + kLatentFp8Bytes);
-        const std::uint32_t first = __byte_perm(x, y, 0x5140);  // dims 0 and 1 of both tokens
-        const std::uint32_t second = __byte_perm(x, y, 0x7362);
-        a[2 * run][2 * i] = widen_low(first);
-        a[2 * run][2 * i + 1] = widen_high(first);
-        a[2 * run + 1][2 * i] = widen_low(second);
-        a[2 * run + 1][2 * i + 1] = widen_high(second);
+      for (int j = 0; j < 2; ++j) {
+        const std::uint32_t its = j == 0 ? x.x : x.y;
+        const std::uint32_t next = j == 0 ? y.x : y.y;
+        const std::uint32_t first = __byte_perm(its, next, 0x5140);  // two dims of both tokens
+        const std::uint32_t second = __byte_perm(its, next, 0x7362);
+        a[2 * j][2 * i] = widen_low(first);
+        a[2 * j][2 * i + 1] = widen_high(first);
+        a[2 * j + 1][2 * i] = widen_low(second);
+        a[2 * j + 1][2 * i + 1] = widen_high(second);
       }
     }
   }
 
-  /// The ratios of tokens `token` and the next one, in run `run` of the warpgroup.
-  __device__ __forceinline__ std::uint32_t ratios(int buffer, int run, int token) const {
-    return *reinterpret_cast<const std::uint32_t*>(
-        &shared.ratios[buffer][warp / 4 * 2 + run][token]);
-  }
-
-  __device__ __forceinline__ float ratio_of(int buffer, int run, int token) const {
-    return __half2float(shared.ratios[buffer][warp / 4 * 2 + run][token]);
+  /// The ratios of the warp's run.
+  __device__ __forceinline__ const __half* ratios(int buffer) const {
+    return shared.ratios[buffer][warp / 2];
   }
 
   /// Begins to add the weighted values of a tile, a group of products.
@@ -80,15 +74,13 @@ struct PackedValues : Values<C> {
     const std::uint32_t weights = operand_base(shared_address(shared.weights[0]), C::kWeightAtom) +
                                   buffer * (C::kWeightBytes >> 4);
 #pragma unroll
-    for (int run = 0; run < 2; ++run) {
+    for (int i = 0; i < 2; ++i) {
+      const auto factor = *reinterpret_cast<const std::uint32_t*>(
+          ratios(buffer) + tile * kTileTokens + 2 * t + 8 * i);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const std::uint32_t factor = ratios(buffer, run, tile * kTileTokens + 2 * t + 8 * i);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          std::uint32_t& its = a[2 * run + k / 2][2 * i + k % 2];
-          its = multiply_pairs<__half>(its, factor);
-        }
+      for (int k = 0; k < 2 * kRuns; ++k) {
+        std::uint32_t& its = a[k / 2][2 * i + k % 2];
+        its = multiply_pairs<__half>(its, factor);
       }
     }
     fence_operands(a);
@@ -113,12 +105,12 @@ struct PackedValues : Values<C> {
         load_later();
 #pragma unroll 1
         for (int token = 0; token < C::kTokens; ++token) {
-          int byte = token * kLatentFp8Bytes + dim_of(i / 2) + i % 2 * 2;
+          int byte = token * kLatentFp8Bytes + first_dim() + 2 * i;
           asm volatile("" : "+r"(byte));  // no address is kept over the loop
+          const __half2 ratio = __half2half2(ratios(buffer)[token]);
           const float2 value = columns::unpack<__half>(multiply_pairs<__half>(
               widen_low(*reinterpret_cast<const std::uint16_t*>(shared.latents[stage] + byte)),
-              columns::pack<__half>(ratio_of(buffer, i / 2, token),
-                                    ratio_of(buffer, i / 2, token))));
+              reinterpret_cast<const std::uint32_t&>(ratio)));
           int its = chunked_bytes(C::kWeightRow, token, (n * 8 + 2 * t) * 2);
           asm volatile("" : "+r"(its));
           const float2 weight = columns::unpack<__half>(
@@ -188,14 +180,14 @@ struct PackedValues : Values<C> {
       }
       const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
       char* const to = static_cast<char*>(p.out) + place.token * p.out_token_stride +
-                       place.head * (C::kDim * 2) + dim_of(0) * 2;
+                       place.head * (C::kDim * 2) + first_dim() * 2;
       const int i = k / 2 * 4 + k % 2;
+      std::uint32_t words[kRuns];
 #pragma unroll
-      for (int run = 0; run < 2; ++run) {
-        *reinterpret_cast<uint2*>(to + run * (kLatentFp8Run * 2)) = make_uint2(
-            columns::pack<T>(o[2 * run][i] * factor, o[2 * run][i + 2] * factor),
-            columns::pack<T>(o[2 * run + 1][i] * factor, o[2 * run + 1][i + 2] * factor));
+      for (int j = 0; j < kRuns; ++j) {
+        words[j] = columns::pack<T>(o[j][i] * factor, o[j][i + 2] * factor);
       }
+      *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
     }
     this->write_log_sums(segment);
   }
@@ -208,13 +200,12 @@ struct PackedValues : Values<C> {
       load_later();
       if (column_of(k) >= segment.columns - first_column<C>(segment)) continue;
       float* const to =
-          launch.outputs() + (std::int64_t{segment.partial} + column_of(k)) * C::kDim + dim_of(0);
+          launch.outputs() + (std::int64_t{segment.partial} + column_of(k)) * C::kDim + first_dim();
       const int i = k / 2 * 4 + k % 2;
 #pragma unroll
-      for (int run = 0; run < 2; ++run) {
-        __stcg(reinterpret_cast<float4*>(to + run * kLatentFp8Run),
-               make_float4(o[2 * run][i], o[2 * run][i + 2], o[2 * run + 1][i],
-                           o[2 * run + 1][i + 2]));
+      for (int j = 0; j < kRuns; j += 2) {
+        __stcg(reinterpret_cast<float4*>(to + 2 * j),
+               make_float4(o[j][i], o[j][i + 2], o[j + 1][i], o[j + 1][i + 2]));
       }
     }
   }
