@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxQTokens = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxTreeTokens = 64;
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
@@ -46,7 +45,7 @@ Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
     return with(Check::q_count, invalid_argument(Resource::num_tokens, first, 0, kNoLimit));
   const std::int64_t most = length > 0 && !args.sees_all ? length : kMaxQTokens;
   return in_range(Check::q_count, Resource::num_tokens, count, 0,
-                  args.tree_mask != nullptr ? std::min(most, kMaxTreeTokens) : most);
+                  args.tree_mask != nullptr ? std::min<std::int64_t>(most, kMaxTreeTokens) : most);
 }
 
 /// Checks the addresses of a batch's arrays. One that is null is a multiple of everything.

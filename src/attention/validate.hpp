@@ -8,7 +8,12 @@
 #include "attention/step.hpp"
 #include "kvarena/attention/attention.hpp"
 
+#include <cstdint>
+
 namespace kvarena::attention {
+
+/// The most query tokens of a row with a draft tree: bits of a word of AttentionArgs::tree_mask.
+inline constexpr std::int32_t kMaxTreeTokens = 64;
 
 /// Returns the query tokens of the batch: the end of the last row.
 std::int64_t total_q(const AttentionArgs& args) noexcept;

@@ -1,4 +1,6 @@
 #include "kvarena/base/status.hpp"
+
+#include "base/log_internal.hpp"
 #include "kvarena/base/choose_pages.hpp"
 #include "kvarena/base/dtype.hpp"
 
@@ -300,6 +302,12 @@ std::string describe(const Status& status) noexcept {
   } catch (...) {
     return "(out of memory)";  // short enough for a string without heap memory
   }
+}
+
+void report_missing_value(const Status& status) noexcept {
+  log_made(LogLevel::critical, [&] {
+    return fmt::format("the value of a failed Result is used; there is none: {}", text_of(status));
+  });
 }
 
 }  // namespace kvarena

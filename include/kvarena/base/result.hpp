@@ -2,8 +2,8 @@
 
 /// @file
 /// `Result<T>`: a value, or the Status that says why there is no value. A Result owns its value and
-/// is as copyable and movable as T. To access the value of a failed result is a programmer error
-/// and aborts.
+/// is as copyable and movable as T. To access the value of a failed result is a programmer error:
+/// the log gets a line with the Status, and the process aborts.
 
 #include "kvarena/base/status.hpp"
 
@@ -52,6 +52,7 @@ class [[nodiscard]] Result {
  private:
   T* checked() {
     if (T* held = std::get_if<1>(&state_)) return held;
+    report_missing_value(*std::get_if<0>(&state_));
     std::abort();
   }
   std::variant<Status, T> state_;

@@ -207,4 +207,7 @@ KVARENA_EXPORT std::string_view name_of(Resource resource) noexcept;
 /// cannot.
 KVARENA_EXPORT std::string describe(const Status& status) noexcept;
 
+/// Logs (critical) that the value of a failed Result is used, and why there is none.
+KVARENA_EXPORT void report_missing_value(const Status& status) noexcept;
+
 }  // namespace kvarena

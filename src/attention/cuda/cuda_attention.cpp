@@ -15,11 +15,11 @@ namespace {
 
 using attention::Check;
 using attention::in_range;
+using attention::kMaxTreeTokens;
 using attention::not_null;
 using attention::with;
 
 constexpr std::int64_t kWorkspaceAlignment = 256;
-constexpr std::int32_t kMaxTreeTokens = 64;        // bits of a mask
 constexpr std::int64_t kMaxStepRows = 0x7fffffff;  // prompts included
 constexpr std::int64_t kMaxTableStride = std::int64_t{1} << 40;
 

@@ -29,8 +29,6 @@ constexpr std::int64_t kShapedItems = 2;
 /// Query columns that thread blocks of the columns kernel have.
 constexpr std::int32_t kNarrowColumns = 64;
 constexpr std::int32_t kWideColumns = 128;
-/// Bits of a tree mask.
-constexpr std::int32_t kMaxTreeTokens = 64;
 
 /// Whether V is the leading elements of K, as the kernel for latents takes them.
 bool is_latent(const KvLayerView& kv) noexcept {
@@ -172,7 +170,7 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
                                 : (is_wide ? kWideColumns : kNarrowColumns) / group;
   kernels::ColumnsLimits limits{
       .max_rows = rows,
-      .q_len = std::clamp(most, 1, kMaxTreeTokens),
+      .q_len = std::clamp(most, 1, attention::kMaxTreeTokens),
       .num_q_heads = shape.num_q_heads,
       .num_kv_heads = shape.kv.key.num_heads,
       .head_dim = head_dim,

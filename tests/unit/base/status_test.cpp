@@ -1,12 +1,15 @@
 #include "kvarena/base/status.hpp"
 #include "kvarena/base/ids.hpp"
+#include "kvarena/base/log.hpp"
 #include "kvarena/base/result.hpp"
 
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 
 namespace kvarena {
@@ -192,8 +195,13 @@ TEST(Result, MovesWhatItOwns) {
 TEST(ResultDeathTest, TheValueOfAFailureAborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   Result<int> bad = not_found(Resource::file, 1);
-  EXPECT_DEATH(static_cast<void>(bad.value()), "");
-  EXPECT_DEATH(static_cast<void>(*bad), "");
+  const auto log_to_stderr = [] {
+    set_log_sink(
+        [](LogLevel /*level*/, std::string_view message) { std::cerr << message << '\n'; });
+  };
+  const char* const line = "the value of a failed Result is used; there is none: file 1 not found";
+  EXPECT_DEATH((log_to_stderr(), static_cast<void>(bad.value())), line);
+  EXPECT_DEATH((log_to_stderr(), static_cast<void>(*bad)), line);
 }
 
 TEST(Ids, AreStrongComparableAndHashable) {
