@@ -115,7 +115,7 @@ void PageWriters::follow(const PagePool& pages) noexcept {
   std::size_t left = 0;
   for (std::size_t i = 0; i < num_doubtful_; ++i) {
     const std::int32_t page = doubtful_[i];
-    if (is_carved_again(pages, page)) {
+    if (has_been_free(pages, page)) {
       clear_part(page);
     } else {
       doubtful_[left++] = page;
@@ -126,7 +126,7 @@ void PageWriters::follow(const PagePool& pages) noexcept {
   for (std::size_t i = 0; i < num_uncleared_; ++i) {
     const std::int32_t page = uncleared_[i];
     std::uint16_t& its = parts_[index(page)];
-    if (is_carved_again(pages, page)) its = 0;
+    if (has_been_free(pages, page)) its = 0;
     if ((its & kIsUncleared) != 0) {
       uncleared_[left++] = page;
     } else {

@@ -42,10 +42,11 @@ class PageWriters {
                    std::int64_t end) noexcept;
 
   /// Says that nobody knows whether the pages of the last steps were cleared. Those of them that
-  /// are carved again are cleared again when they are used. O(pages).
+  /// become free are cleared again when they are used. O(pages).
   void distrust(const PagePool& pages) noexcept;
-  /// Looks which pages in doubt and of imports were carved again: nobody wrote in these. To be
-  /// called behind whatever may carve pages, before what it took is noted. O(such pages).
+  /// Looks which pages in doubt and of imports have been free: nobody wrote in these. To be called
+  /// behind whatever may carve pages, before what it took is noted. O(pages in doubt and of
+  /// imports).
   void follow(const PagePool& pages) noexcept;
 
  private:
@@ -59,9 +60,10 @@ class PageWriters {
 
   /// Notes who writes in a page. Returns whether another part, or nobody, wrote there last.
   bool change_part(std::int64_t page, std::int32_t part, std::uint16_t bits) noexcept;
-  /// Whether a page of a list was carved again since it came there.
-  bool is_carved_again(const PagePool& pages, std::int32_t page) const noexcept {
-    return pages.page(page).turns != turns_[static_cast<std::size_t>(page)];
+  /// Whether a page of a list has been free since it came there.
+  bool has_been_free(const PagePool& pages, std::int32_t page) const noexcept {
+    const PooledPage& its = pages.page(page);
+    return its.group == -1 || its.turns != turns_[static_cast<std::size_t>(page)];
   }
   /// Says that nobody wrote in a page.
   void clear_part(std::int64_t page) noexcept {
