@@ -14,9 +14,8 @@
 namespace kvarena::kernels {
 
 /// Two rows of bf16 Q as operands. Their two numbers are exact, but for elements below 2^-8 of a
-/// row's largest. Words of step j of row h
-/// are at h * (D / 32) + j: as loaded the 16-bit elements, afterwards those of the larger and the
-/// smaller numbers in turn.
+/// row's largest. Words of step j of row h are at h * (D / 32) + j: as loaded the 16-bit elements,
+/// afterwards those of the larger and the smaller numbers in turn.
 template <int D>
 using SplitQuery = std::uint32_t[D / 16][4];
 
@@ -66,9 +65,23 @@ __device__ __forceinline__ void split_word(const float (&x)[4], std::uint32_t& l
                    __hsub2(second, reinterpret_cast<const __half2&>(high)));
 }
 
-/// Splits loaded row h. The row is first divided by a power of two that brings its
-/// largest element to 128 at least and below 256. Returns the power. A row with an infinite
-/// element becomes NaN.
+/// A power of two, and its inverse.
+struct QueryPower {
+  float power;
+  float inverse;
+};
+
+/// Returns the power of two by which a row with this largest element is divided before it is split:
+/// the largest element becomes 128 at least and less than 256. The power is limited to values that
+/// are normal numbers like their inverses. The inverse for a row with an infinite element is NaN.
+__device__ __forceinline__ QueryPower split_query_power(float largest) {
+  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
+  return {__uint_as_float((exponent - 7U) << 23),
+          largest < INFINITY ? __uint_as_float((254U + 7U - exponent) << 23) : NAN};
+}
+
+/// Divides loaded row h by its split_query_power and splits it. Returns the power. A row with an
+/// infinite element becomes NaN.
 template <int D>
 __device__ __forceinline__ float split_query_row(SplitQuery<D>& q, int h) {
   const auto unpack = [](std::uint32_t pair) {
@@ -85,21 +98,19 @@ __device__ __forceinline__ float split_query_row(SplitQuery<D>& q, int h) {
   }
   largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
-  // 2^7 times the inverse of the largest power of two that is not above it, limited to values
-  // that are normal numbers like their inverses.
-  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
-  const float factor = largest < INFINITY ? __uint_as_float((254U + 7U - exponent) << 23) : NAN;
+  const auto [power, inverse] = split_query_power(largest);
 #pragma unroll
   for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float2 first = unpack(q[i][half * 2]);
       const float2 second = unpack(q[i][half * 2 + 1]);
-      const float x[4] = {first.x * factor, first.y * factor, second.x * factor, second.y * factor};
+      const float x[4] = {first.x * inverse, first.y * inverse, second.x * inverse,
+                          second.y * inverse};
       split_word(x, q[i][half * 2], q[i][half * 2 + 1]);
     }
   }
-  return __uint_as_float((exponent - 7U) << 23);
+  return power;
 }
 
 /// Sets `a` to the operand of dims 32 * step .. 32 * step + 31 of the larger parts (0) or the

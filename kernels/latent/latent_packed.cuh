@@ -118,12 +118,11 @@ __device__ __forceinline__ float power_of_two(int exponent) {
 
 /// Loads the query columns of a segment as operands: their elements as sums of two e4m3 numbers
 /// (hopper_split_query.cuh), the larger ones of all runs before the smaller ones, then the
-/// positional dims. Each column is first divided by a power of two that brings its largest element
-/// to 128 at least and below 256; `shared.factor` has that power times `scale`. The order of the
-/// dims is that in which the logits have latents in registers: thread t of a quad has dims 32t ..
-/// 32t + 31 of each run, and 16t .. 16t + 15 of the positional ones; step i of a run multiplies its
-/// dims 8i .. 8i + 7, and one of the positional dims 4i .. 4i + 3. A unit is eight dims of all t.
-/// The threads of both warpgroups call it.
+/// positional dims. Each column is first divided by its split_query_power; `shared.factor` has that
+/// power times `scale`. The order of the dims is that in which the logits have latents in
+/// registers: thread t of a quad has dims 32t .. 32t + 31 of each run, and 16t .. 16t + 15 of the
+/// positional ones; step i of a run multiplies its dims 8i .. 8i + 7, and one of the positional
+/// dims 4i .. 4i + 3. A unit is eight dims of all t. The threads of both warpgroups call it.
 template <class C>
 __device__ __forceinline__ void load_packed_query(const Launch& launch, Shared<C>& shared,
                                                   const ColumnsSegment& segment, float scale,
@@ -163,9 +162,8 @@ __device__ __forceinline__ void load_packed_query(const Launch& launch, Shared<C
   float largest = fmaxf(__low2float(largest_pair), __high2float(largest_pair));
 #pragma unroll
   for (int d = 1; d < kOfColumn; d *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, d));
-  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
-  const float inverse = largest < INFINITY ? __uint_as_float((254U + 7U - exponent) << 23) : NAN;
-  if (thread % kOfColumn == 0) shared.factor[its] = __uint_as_float((exponent - 7U) << 23) * scale;
+  const auto [power, inverse] = split_query_power(largest);
+  if (thread % kOfColumn == 0) shared.factor[its] = power * scale;
   const auto store = [&](int byte, const std::uint32_t(&out)[4]) {
     *reinterpret_cast<uint4*>(shared.query + chunked_bytes(C::kRowBytes, its, byte)) =
         make_uint4(out[0], out[1], out[2], out[3]);

@@ -80,6 +80,7 @@ struct PackedLogits : Logits<C> {
       a[1][2 + h] = x.w;
     }
   }
+
   /// Computes the logits of a slab, divided by the factors of columns. The products of a run are
   /// multiplied with its scales.
   __device__ __forceinline__ void multiply(int stage) {

@@ -1,7 +1,5 @@
 #include "cache/cache_scrubs.hpp"
 
-#include "allocator/own_pages.hpp"
-
 #include <utility>
 
 namespace kvarena {
@@ -37,17 +35,17 @@ CacheScrubs::CacheScrubs(Scrub mode, std::int64_t num_blocks, std::int32_t block
       mode, ScrubBlocks{.num_ids = num_blocks, .block_size_tokens = block_size_tokens}, limits);
 }
 
-CacheScrubs::CacheScrubs(Scrub mode, const GroupPlan& groups, std::int64_t num_pages,
+CacheScrubs::CacheScrubs(Scrub mode, const GroupPlan& groups, const PagePool& pages,
                          std::int32_t max_sequences, const StepLimits& limits)
     : groups_(groups.tables),
-      pages_(std::in_place, num_pages, groups.layout.page_bytes()),
+      pages_(std::in_place, pages, groups.layout.page_bytes()),
       plans_(groups.layout.parts().size() + 1),
       copies_(static_cast<std::size_t>(limits.max_rows)) {
   const std::size_t num_parts = groups.layout.parts().size();
   for (const BlockGroup& its : groups.blocks) bytes_.push_back(its.block_bytes);
   planners_.reserve(num_parts);
   for (std::size_t part = 0; part < num_parts; ++part) {
-    planners_.emplace_back(mode, blocks_of(groups, part, num_pages, max_sequences), limits,
+    planners_.emplace_back(mode, blocks_of(groups, part, pages.num_pages(), max_sequences), limits,
                            &*pages_);
   }
 }
@@ -107,7 +105,7 @@ std::span<const ScrubPlan> CacheScrubs::plan(const BlockManager& manager, const 
     return plans_;
   }
   const std::size_t num_tokens = appended.slots.size() / groups_.size();
-  pages_->follow(OwnPages::pages(manager));
+  pages_->note_freed();
   pages_->begin_step();
   for (std::size_t part = 0; part < planners_.size(); ++part) {
     if (groups_[part].kind == PagedKind::cross) {
@@ -132,9 +130,9 @@ void CacheScrubs::note_abort() noexcept {
   for (ScrubPlanner& planner : planners_) planner.note_abort();
 }
 
-void CacheScrubs::distrust(const BlockManager& manager) noexcept {
+void CacheScrubs::distrust() noexcept {
   for (ScrubPlanner& planner : planners_) planner.distrust();
-  if (pages_) pages_->distrust(OwnPages::pages(manager));
+  if (pages_) pages_->distrust();
 }
 
 void CacheScrubs::note_fork(const BlockTables& tables, SequenceId parent,
@@ -154,12 +152,11 @@ void CacheScrubs::note_import(const BlockManager& manager, const BlockTables& ta
     const std::int64_t num_blocks = tables.info(sequence)->num_blocks;
     for (std::int64_t i = 0; i < num_blocks; ++i) {
       const BlockId block = *tables.lookup(sequence, i);
-      planners_[0].note_import(block, manager.generation(block), 0);
+      planners_[0].note_import(block, manager.generation(block));
     }
     return;
   }
-  const PagePool& pages = OwnPages::pages(manager);
-  pages_->follow(pages);
+  pages_->note_freed();
   for (std::size_t table = 0; table < groups_.size(); ++table) {
     const auto number = static_cast<std::int32_t>(table);
     for (std::int64_t i = 0;; ++i) {
@@ -167,16 +164,15 @@ void CacheScrubs::note_import(const BlockManager& manager, const BlockTables& ta
       if (!block) break;
       if (*block == kNoBlock) continue;
       const BlockPlace place = manager.place_of(*block);
-      const std::uint32_t turns = pages.page(place.page).turns;
       if (table < planners_.size()) {
         const TableGroup& its = groups_[table];
         planners_[table].note_import(
             BlockId(static_cast<std::int32_t>(place.page * its.ids_per_page +
                                               place.slot * its.ids_per_block)),
-            manager.generation(*block), turns);
+            manager.generation(*block));
       } else {
         static_cast<void>(
-            pages_->note_import(place.page, turns, number, (place.slot + 1) * bytes_[table]));
+            pages_->note_import(place.page, number, (place.slot + 1) * bytes_[table]));
       }
     }
   }

@@ -25,8 +25,8 @@ class CacheScrubs {
   /// A pool without groups. `mode` is not never. Throws std::bad_alloc, as the other one.
   CacheScrubs(Scrub mode, std::int64_t num_blocks, std::int32_t block_size_tokens,
               const StepLimits& limits);
-  /// A pool with groups.
-  CacheScrubs(Scrub mode, const GroupPlan& groups, std::int64_t num_pages,
+  /// A pool with groups, whose `pages` outlive the object.
+  CacheScrubs(Scrub mode, const GroupPlan& groups, const PagePool& pages,
               std::int32_t max_sequences, const StepLimits& limits);
   CacheScrubs(const CacheScrubs&) = delete;  // the planners point to its pages
   CacheScrubs& operator=(const CacheScrubs&) = delete;
@@ -48,7 +48,7 @@ class CacheScrubs {
   /// Says that the append was taken back whose plans were carried out.
   void note_abort() noexcept;
   /// Says that the device may have skipped plans: work of a step has failed. O(pages + blocks).
-  void distrust(const BlockManager& manager) noexcept;
+  void distrust() noexcept;
   /// Notes that a fork may have tokens of another owner.
   void note_fork(const BlockTables& tables, SequenceId parent, SequenceId child) noexcept;
   /// Notes that a sequence may continue in a block that another one wrote.

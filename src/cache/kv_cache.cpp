@@ -1,5 +1,6 @@
 #include "kvarena/cache/kv_cache.hpp"
 
+#include "allocator/own_pages.hpp"
 #include "base/log_internal.hpp"
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
@@ -86,7 +87,7 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
     encoders.emplace(*arena.groups(), options.max_sequences, options.max_batch_rows);
   }
   if (plan.backend.scrubs && plan.groups) {
-    scrubs.emplace(options.scrub, *plan.groups, plan.pool.num_blocks, options.max_sequences,
+    scrubs.emplace(options.scrub, *plan.groups, OwnPages::pages(manager), options.max_sequences,
                    plan.backend.limits);
   } else if (plan.backend.scrubs) {
     scrubs.emplace(options.scrub, arena.num_blocks(), options.layout.block_size_tokens,

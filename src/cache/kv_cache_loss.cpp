@@ -117,7 +117,7 @@ void KvCache::Impl::notice_lost_steps(std::uint64_t num_marked) noexcept {
 /// is lost is not looked for again.
 void KvCache::Impl::distrust(std::uint64_t first) noexcept {
   if (!watches_failures()) return;
-  if (scrubs) scrubs->distrust(manager);
+  if (scrubs) scrubs->distrust();
   if (told) {
     if (first != kNoStep) in_flight->distrust(*tables, first);
     static_cast<void>(tables->forget_all());

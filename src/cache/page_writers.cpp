@@ -15,16 +15,17 @@ std::size_t index(std::int64_t page) noexcept { return static_cast<std::size_t>(
 
 }  // namespace
 
-PageWriters::PageWriters(std::int64_t num_pages, std::int64_t page_bytes)
-    : page_units_(page_bytes % kPageUnit == 0 ? page_bytes / kPageUnit : 0),
-      parts_(index(num_pages)),
-      rests_(index(num_pages)),
-      with_rest_(index(num_pages)),
-      uncleared_(index(num_pages)),
-      turns_(index(num_pages)),
-      steps_(index(num_pages)),
-      doubtful_(index(num_pages)),
-      clears_(index(num_pages)) {}
+PageWriters::PageWriters(const PagePool& pages, std::int64_t page_bytes)
+    : pages_(&pages),
+      page_units_(page_bytes % kPageUnit == 0 ? page_bytes / kPageUnit : 0),
+      parts_(index(pages.num_pages())),
+      rests_(index(pages.num_pages())),
+      with_rest_(index(pages.num_pages())),
+      uncleared_(index(pages.num_pages())),
+      turns_(index(pages.num_pages())),
+      steps_(index(pages.num_pages())),
+      doubtful_(index(pages.num_pages())),
+      clears_(index(pages.num_pages())) {}
 
 std::int64_t PageWriters::host_bytes(std::int64_t num_pages) noexcept {
   constexpr std::size_t kPageBytes =
@@ -81,10 +82,9 @@ void PageWriters::forget() noexcept {
 }
 
 /// The blocks of imports in a page lie in front, because the lowest slot of a page is taken first.
-bool PageWriters::note_import(std::int64_t page, std::uint32_t turns, std::int32_t part,
-                              std::int64_t end) noexcept {
+bool PageWriters::note_import(std::int64_t page, std::int32_t part, std::int64_t end) noexcept {
   const bool is_others = change_part(page, part, kIsUncleared);
-  if (is_others) turns_[index(page)] = turns;
+  if (is_others) turns_[index(page)] = pages_->page(static_cast<std::int32_t>(page)).turns;
   if (is_others && (parts_[index(page)] & kIsListed) == 0) {
     parts_[index(page)] |= kIsListed;
     uncleared_[num_uncleared_++] = static_cast<std::int32_t>(page);
@@ -101,21 +101,21 @@ bool PageWriters::note_import(std::int64_t page, std::uint32_t turns, std::int32
   return is_others;
 }
 
-void PageWriters::distrust(const PagePool& pages) noexcept {
-  follow(pages);
+void PageWriters::distrust() noexcept {
+  note_freed();
   num_doubtful_ = 0;
   for (std::size_t page = 0; page < steps_.size(); ++page) {
     if (steps_[page] == 0 || steps_[page] + kDoubtfulSteps < step_) continue;
     doubtful_[num_doubtful_++] = static_cast<std::int32_t>(page);
-    turns_[page] = pages.page(static_cast<std::int32_t>(page)).turns;
+    turns_[page] = pages_->page(static_cast<std::int32_t>(page)).turns;
   }
 }
 
-void PageWriters::follow(const PagePool& pages) noexcept {
+void PageWriters::note_freed() noexcept {
   std::size_t left = 0;
   for (std::size_t i = 0; i < num_doubtful_; ++i) {
     const std::int32_t page = doubtful_[i];
-    if (has_been_free(pages, page)) {
+    if (has_been_free(page)) {
       clear_part(page);
     } else {
       doubtful_[left++] = page;
@@ -126,7 +126,7 @@ void PageWriters::follow(const PagePool& pages) noexcept {
   for (std::size_t i = 0; i < num_uncleared_; ++i) {
     const std::int32_t page = uncleared_[i];
     std::uint16_t& its = parts_[index(page)];
-    if (has_been_free(pages, page)) its = 0;
+    if (has_been_free(page)) its = 0;
     if ((its & kIsUncleared) != 0) {
       uncleared_[left++] = page;
     } else {

@@ -22,8 +22,8 @@ namespace kvarena {
 /// The pages of one cache.
 class PageWriters {
  public:
-  /// Pages have `page_bytes` bytes. Throws std::bad_alloc.
-  PageWriters(std::int64_t num_pages, std::int64_t page_bytes);
+  /// Pages have `page_bytes` bytes. `pages` outlives the object. Throws std::bad_alloc.
+  PageWriters(const PagePool& pages, std::int64_t page_bytes);
   static std::int64_t host_bytes(std::int64_t num_pages) noexcept;
 
   /// A step begins.
@@ -37,17 +37,16 @@ class PageWriters {
   /// Says that the step's pages were not cleared.
   void forget() noexcept;
   /// Notes that others write a block of part `part`, which ends `end` bytes behind the begin of its
-  /// page, which was carved `turns` times. Returns whether another part wrote in the page last.
-  bool note_import(std::int64_t page, std::uint32_t turns, std::int32_t part,
-                   std::int64_t end) noexcept;
+  /// page. Returns whether another part wrote in the page last.
+  bool note_import(std::int64_t page, std::int32_t part, std::int64_t end) noexcept;
 
   /// Says that nobody knows whether the pages of the last steps were cleared. Those of them that
   /// become free are cleared again when they are used. O(pages).
-  void distrust(const PagePool& pages) noexcept;
-  /// Looks which pages in doubt and of imports have been free: nobody wrote in these. To be called
-  /// behind whatever may carve pages, before what it took is noted. O(pages in doubt and of
-  /// imports).
-  void follow(const PagePool& pages) noexcept;
+  void distrust() noexcept;
+  /// Notes which pages in doubt and of imports have been free: nobody wrote in these. An append or
+  /// an import has taken its pages, and what it writes there is not noted yet. O(pages in doubt and
+  /// of imports).
+  void note_freed() noexcept;
 
  private:
   /// A step whose work is not known to be done is one of so many last ones.
@@ -61,8 +60,8 @@ class PageWriters {
   /// Notes who writes in a page. Returns whether another part, or nobody, wrote there last.
   bool change_part(std::int64_t page, std::int32_t part, std::uint16_t bits) noexcept;
   /// Whether a page of a list has been free since it came there.
-  bool has_been_free(const PagePool& pages, std::int32_t page) const noexcept {
-    const PooledPage& its = pages.page(page);
+  bool has_been_free(std::int32_t page) const noexcept {
+    const PooledPage& its = pages_->page(page);
     return its.group == -1 || its.turns != turns_[static_cast<std::size_t>(page)];
   }
   /// Says that nobody wrote in a page.
@@ -70,6 +69,7 @@ class PageWriters {
     parts_[static_cast<std::size_t>(page)] &= kIsListed;
   }
 
+  const PagePool* pages_;
   std::int64_t page_units_;                // of a page; 0: it does not consist of kPageUnit
   LazyArray<std::uint16_t> parts_;         // [num_pages] part + 1, with bits; 0: nobody
   LazyArray<std::int32_t> rests_;          // [num_pages] units in front of what the next step

@@ -74,13 +74,12 @@ void ScrubPlanner::note_unknown(BlockId block) noexcept {
   foreign_of(block) = kUnknown;
 }
 
-void ScrubPlanner::note_import(BlockId block, Generation generation,
-                               std::uint32_t page_turns) noexcept {
+void ScrubPlanner::note_import(BlockId block, Generation generation) noexcept {
   has_inherited_tails_ = true;
   if (pages_ != nullptr) {
     const std::int64_t page = block.value / blocks_.ids_per_page;
     const std::int64_t slot = block.value % blocks_.ids_per_page / blocks_.ids_per_block;
-    if (pages_->note_import(page, page_turns, blocks_.part, (slot + 1) * blocks_.block_bytes)) {
+    if (pages_->note_import(page, blocks_.part, (slot + 1) * blocks_.block_bytes)) {
       set_page(page, kUnknown);
     }
   }

@@ -84,9 +84,8 @@ class ScrubPlanner {
   void note_fork(const SequenceInfo& parent, const SequenceInfo& child) noexcept;
   /// Notes that a sequence may continue in a block that another one wrote.
   void note_foreign_tails() noexcept { has_inherited_tails_ = true; }
-  /// Notes that others write a block, so that its content is unknown. `generation` is the block's,
-  /// and its page was carved `page_turns` times (0: without groups).
-  void note_import(BlockId block, Generation generation, std::uint32_t page_turns) noexcept;
+  /// Notes that others write a block, so that its content is unknown. `generation` is the block's.
+  void note_import(BlockId block, Generation generation) noexcept;
   /// Says that nobody knows which scrubs were carried out, so that the content of all blocks is
   /// unknown. O(ids).
   void distrust() noexcept;
