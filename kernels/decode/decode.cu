@@ -1,45 +1,14 @@
 #include "kernels/common/launch_checks.h"
-#include "kernels/common/launch_kernel.h"
-#include "kernels/common/load_kernel.h"
-#include "kernels/decode/decode.cuh"
+#include "kernels/decode/decode_launch.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <algorithm>
 
 namespace kvarena::kernels {
 namespace {
-
-using Launch = cudaError_t (*)(const DecodeParams&, const DecodeWorkspace&, int blocks,
-                               bool overlap, cudaStream_t stream);
-
-/// The kernel of an instance, for what a launch knows.
-template <class T, class S, int D, int W, int PerSm, int kOperands, bool kOneTile, bool kOneToken>
-constexpr auto kKernel =
-    decode::decode_kernel<T, S, D, W, PerSm, decode::LaunchMode<kOneTile, kOneToken, kOperands>>;
-
-/// Launches the decode kernel of one instance.
-template <class T, class S, int D, int W, int PerSm, int kOperands>
-cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace, int blocks,
-                   bool overlap, cudaStream_t stream) {
-  const auto tiles = static_cast<std::uint32_t>(params.block_size / kTileTokens);
-  const DecodeConstants constants{tiles, ((std::uint64_t{1} << 32) + tiles - 1) / tiles};
-  const bool has_one_token = params.max_q_len == 1;
-  const auto kernel = has_one_token
-                          ? (tiles == 1 ? kKernel<T, S, D, W, PerSm, kOperands, true, true>
-                                        : kKernel<T, S, D, W, PerSm, kOperands, false, true>)
-                          : (tiles == 1 ? kKernel<T, S, D, W, PerSm, kOperands, true, false>
-                                        : kKernel<T, S, D, W, PerSm, kOperands, false, false>);
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(W * 32)};
-  return launch_kernel(kernel, shape, overlap, stream, params, workspace, constants);
-}
-
-/// Loads the kernels of one instance.
-template <class T, class S, int D, int W, int PerSm, int kOperands>
-Status load() noexcept {
-  return load_kernels(kKernel<T, S, D, W, PerSm, kOperands, true, true>,
-                      kKernel<T, S, D, W, PerSm, kOperands, false, true>,
-                      kKernel<T, S, D, W, PerSm, kOperands, true, false>,
-                      kKernel<T, S, D, W, PerSm, kOperands, false, false>);
-}
 
 /// The DType of a CUDA type.
 template <class T>
@@ -56,21 +25,29 @@ struct Instance {
   std::int32_t head_dim;
   DecodeShape shape;
   std::int32_t operands;
-  Launch launch;
-  Status (*load)() noexcept;
+  decltype(&decode::launch_instance<__half, __half, 64, 1, 1, 1>) launch;
+  decltype(&decode::load_instance<__half, __half, 64, 1, 1, 1>) load;
 };
 
+template <class T, class S, int D, int W, int PerSm, int kOperands>
+constexpr Instance kInstance{kTypeOf<T>,
+                             kTypeOf<S>,
+                             D,
+                             {W, PerSm},
+                             kOperands,
+                             decode::launch_instance<T, S, D, W, PerSm, kOperands>,
+                             decode::load_instance<T, S, D, W, PerSm, kOperands>};
+
 constexpr Instance kInstances[] = {
-#define DECODE_INSTANCE(type, stored, dim, warps, per_sm, operands) \
-  {kTypeOf<type>,                                                   \
-   kTypeOf<stored>,                                                 \
-   dim,                                                             \
-   {warps, per_sm},                                                 \
-   operands,                                                        \
-   launch<type, stored, dim, warps, per_sm, operands>,              \
-   load<type, stored, dim, warps, per_sm, operands>},
+#define DECODE_INSTANCE(dim, warps, per_sm)                       \
+  kInstance<__nv_bfloat16, __nv_bfloat16, dim, warps, per_sm, 1>, \
+      kInstance<__half, __half, dim, warps, per_sm, 1>,
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands)                \
+  kInstance<__nv_bfloat16, __nv_fp8_e4m3, dim, warps, per_sm, operands>, \
+      kInstance<__half, __nv_fp8_e4m3, dim, warps, per_sm, operands>,
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
+#undef DECODE_FP8_INSTANCE
 };
 
 /// Checks whether `p` can run. The instance is looked up later.
@@ -128,8 +105,8 @@ Status launch_decode(const DecodeParams& given, bool overlap, cudaStream_t strea
       static_cast<int>(std::min<std::int64_t>(std::int64_t{limits.num_sms} * shape.per_sm, items));
   for (const Instance& instance : kInstances) {
     if (instance.dtype != params.dtype || instance.kv_dtype != limits.kv_dtype ||
-        instance.head_dim != limits.head_dim || instance.shape.warps != shape.warps ||
-        instance.shape.per_sm != shape.per_sm || instance.operands != column_operands(limits)) {
+        instance.head_dim != limits.head_dim || instance.shape != shape ||
+        instance.operands != column_operands(limits)) {
       continue;
     }
     return launch_status(instance.launch(params, workspace, blocks, overlap, stream));

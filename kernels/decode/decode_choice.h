@@ -35,10 +35,11 @@ KVARENA_HOST_DEVICE constexpr std::int32_t divide_up(std::int32_t a, std::int32_
 
 /// What cuts parts: the launch, and what one part of all KV heads costs.
 struct CutShape {
-  std::int32_t warps;   ///< of a thread block
-  std::int32_t per_sm;  ///< thread blocks of a multiprocessor
-  std::int32_t places;  ///< thread blocks that run at once
-  std::int32_t heads;   ///< work items of a part: KV heads times column chunks
+  std::int32_t warps;       ///< of a thread block
+  std::int32_t per_sm;      ///< thread blocks of a multiprocessor
+  std::int32_t places;      ///< thread blocks that run at once
+  std::int32_t heads;       ///< work items of a part: KV heads times column chunks
+  std::int32_t most_parts;  ///< of rows that have units; each other row has one
 };
 
 /// How rows are cut.
@@ -170,7 +171,8 @@ KVARENA_HOST_DEVICE constexpr float cost_of(const StepCounts& counts, const CutS
 /// Returns the most parts of `waves` waves of work items.
 KVARENA_HOST_DEVICE constexpr std::int32_t parts_of_waves(const CutShape& shape,
                                                           std::int32_t waves) noexcept {
-  return waves * shape.places / shape.heads;
+  const std::int32_t parts = waves * shape.places / shape.heads;
+  return parts < shape.most_parts ? parts : shape.most_parts;
 }
 /// Returns the fewest steps of a part. When thread blocks share a multiprocessor, each warp needs
 /// at least two units to be worth the start of the block.

@@ -29,6 +29,9 @@ Status check_decode_limits(const DecodeLimits& limits) noexcept {
       {Resource::device, limits.num_sms, 1, kMaxSms},
       {Resource::num_tokens, limits.fixed_tokens, 0, kMaxFixedDecodeTokens},
       {Resource::num_tokens, limits.step_tokens, 0, limits.q_len},
+      {Resource::num_sequences, limits.step_rows, 0, kMaxDecodeRows},
+      {Resource::num_tokens, limits.step_row_tokens, 0, limits.step_longest},
+      {Resource::num_tokens, limits.step_longest, 0, 0x7fffffff},
   };
   for (const Range& r : ranges) {
     if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;

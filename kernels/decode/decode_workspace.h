@@ -1,26 +1,17 @@
 #pragma once
 
 /// @file
-/// The content of a decode workspace and the shape of a launch. The schedule and the kernel share
-/// this header.
+/// The content of a decode workspace. The schedule and the kernel share this header.
 
-#include "kernels/decode/decode_limits.h"
+#include "kernels/decode/decode_shape.h"
 #include "kvarena/base/status.hpp"
-#include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
 #include <cstdint>
 
 namespace kvarena::kernels {
 
-inline constexpr std::int32_t kColumns = 8;   ///< query columns of an operand
 inline constexpr std::int32_t kMaxWaves = 8;  ///< most waves of parts in a schedule
-
-/// Returns the tokens of a unit, which a warp loads at once: one tile, or two when elements have
-/// one byte.
-constexpr std::int32_t unit_tokens(DType kv_dtype) noexcept {
-  return kTileTokens * (kv_dtype == DType::fp8_e4m3 ? 2 : 1);
-}
 
 /// A contiguous run of units of one row; it applies to all KV heads. 32 bytes, loaded as two
 /// vectors.
@@ -52,43 +43,6 @@ struct DecodeConstants {
                                 ///< divide a tile index
 };
 
-/// Returns the work items of a full step that is not cut.
-inline std::int64_t row_items(const DecodeLimits& limits) noexcept {
-  return static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
-}
-/// Returns whether steps may have two operands of query columns for each tile, so that more than
-/// eight columns read K and V of fp8 half as often; the columns kernel serves the others on Hopper.
-/// Not where few items are cut into many parts, whose results would be larger; with fixed
-/// parts, so that a row's cut does not depend on the columns of others; and with head_dim 256,
-/// whose outputs take the registers.
-inline bool may_have_two_operands(const DecodeLimits& limits) noexcept {
-  return limits.kv_dtype == DType::fp8_e4m3 && limits.head_dim <= 128 && limits.fixed_tokens == 0 &&
-         limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > kColumns &&
-         row_items(limits) > limits.num_sms / 2;
-}
-/// Returns the query columns of a KV head.
-inline std::int32_t columns_of(const DecodeLimits& limits) noexcept {
-  const bool is_of_step = limits.step_tokens > 0 && may_have_two_operands(limits);
-  return (is_of_step ? limits.step_tokens : limits.q_len) *
-         (limits.num_q_heads / limits.num_kv_heads);
-}
-/// Returns how many operands of query columns a thread block multiplies with each tile.
-inline std::int32_t column_operands(const DecodeLimits& limits) noexcept {
-  return may_have_two_operands(limits) && columns_of(limits) > kColumns ? 2 : 1;
-}
-/// Returns how many chunks of query columns, those of a thread block, the queries of a KV head
-/// need.
-inline std::int32_t column_chunks(const DecodeLimits& limits) noexcept {
-  const std::int32_t chunk = kColumns * column_operands(limits);
-  return (columns_of(limits) + chunk - 1) / chunk;
-}
-
-/// The launch for a shape: thread blocks of `warps` warps, `per_sm` of them on a multiprocessor.
-struct DecodeShape {
-  std::int32_t warps;
-  std::int32_t per_sm;
-};
-
 /// How rows are cut with fixed parts: by their own length, the heads and head_dim alone. Short
 /// parts make a row that is alone faster and a full batch slower. The numbers are those with which
 /// no batch of docs/benchmarks.md that fills the device is more than 10 % slower than without fixed
@@ -105,27 +59,6 @@ inline FixedParts fixed_parts(std::int32_t head_dim, std::int64_t heads) noexcep
     case 96: return {0, 768, 768, 32};
     case 128: return heads >= 4 ? FixedParts{1024, 256, 512, 32} : FixedParts{8192, 1024, 512, 64};
     default: return {0, 1024, 1024, 32};
-  }
-}
-
-/// Chooses the launch shape: eight to sixteen warps on a multiprocessor, as many as registers
-/// allow, in two or four thread blocks whose starts and ends overlap. With head_dim 128 and few
-/// work items it is one thread block of eight warps, so that the items have few parts. The numbers
-/// are measured; see docs/benchmarks.md. With fixed parts, the shape does not depend on the rows.
-inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
-  const std::int64_t items = limits.fixed_tokens > 0 ? std::int64_t{1} << 40 : row_items(limits);
-  // Two operands: with head_dim 96 and 128 a warp needs all the registers that it can have.
-  if (column_operands(limits) == 2) {
-    return limits.head_dim == 64 ? DecodeShape{6, 2} : DecodeShape{4, 2};
-  }
-  switch (limits.head_dim) {
-    case 64: {
-      const bool medium = items > 8 && items <= std::int64_t{2} * limits.num_sms;
-      return medium ? DecodeShape{8, 2} : DecodeShape{4, 4};
-    }
-    case 96: return {8, 2};
-    case 128: return items <= limits.num_sms / 2 ? DecodeShape{8, 1} : DecodeShape{6, 2};
-    default: return {4, 2};
   }
 }
 
@@ -152,7 +85,7 @@ struct DecodeWorkspace {
 
 /// Returns the units of a part of `tokens` tokens, rounded up to one for each warp.
 inline std::int32_t fixed_part_units(const DecodeLimits& limits, std::int32_t tokens) noexcept {
-  const std::int32_t warps = decode_shape(limits).warps;
+  const std::int32_t warps = usual_shape(limits).warps;
   const std::int32_t units = tokens / unit_tokens(limits.kv_dtype);
   return (units + warps - 1) / warps * warps;
 }
@@ -166,10 +99,10 @@ struct DecodeSize {
 inline DecodeSize decode_size(const DecodeLimits& limits) noexcept {
   const std::int64_t per_row =
       static_cast<std::int64_t>(limits.num_kv_heads) * column_chunks(limits);
-  const DecodeShape shape = decode_shape(limits);
+  const DecodeShape shape = usual_shape(limits);
   // A row is split until there are kMaxWaves thread blocks for each place. Each row has at least
   // one part. A row of n tokens has at most n / part_tokens + 1 fixed parts; a short one has at
-  // most so many more.
+  // most so many more. A step of short rows may have another shape, and no more parts.
   const std::int64_t waves =
       static_cast<std::int64_t>(limits.num_sms) * shape.per_sm * kMaxWaves / per_row + 1;
   const FixedParts fixed = fixed_parts(limits.head_dim, per_row);

@@ -119,8 +119,8 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcep
               .shares_prefixes = false};
   const auto count = [&](const cuda::RowClasses& classes) {
     cuda::RowCounts rows;
-    for (const AppendDemand& demand : growth.demands) {
-      cuda::count_row(classes, demand.num_tokens, rows);
+    for (const AppendedRow& row : growth.appended.rows) {
+      cuda::count_row(classes, row.num_new_tokens, rows, row.length_tokens);
     }
     return rows;
   };

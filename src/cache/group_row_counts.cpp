@@ -18,14 +18,15 @@ cuda::AttentionShape step_shape(const cuda::AttentionShape& largest, std::int32_
   return shape;
 }
 
-/// In a cross group the length of a row is the encoder's, and does not matter here.
+/// In a cross group a row reads the encoder's tokens, whose number is not known here.
 GroupRowCounts count_group_rows(const TableGroup& table, const cuda::RowClasses& classes,
                                 std::span<const AppendedRow> rows) noexcept {
   GroupRowCounts counts;
+  const bool is_cross = table.kind == PagedKind::cross;
   for (const AppendedRow& row : rows) {
     for_each_row(table, row.length_tokens, row.num_new_tokens, [&](const GroupRow& its) {
       ++counts.num_rows;
-      cuda::count_row(classes, its.num_new, counts.classes);
+      cuda::count_row(classes, its.num_new, counts.classes, is_cross ? 0 : its.length);
     });
   }
   return counts;

@@ -4,10 +4,12 @@
 
 #include "kernel/campaign.hpp"
 #include "kernel/decode_problem.hpp"
+#include "kernels/decode/decode_shape.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -33,6 +35,16 @@ AttentionCase chunked_case(DType dtype, std::int32_t head_dim, std::int32_t grou
   return c;
 }
 
+/// A launch is faster where it knows that many rows are short, and right whatever it is told.
+void say_of_rows(DecodeProblem& device, std::int32_t rows, std::int32_t tokens,
+                 std::int32_t longest) {
+  for (kernels::DecodeLimits* limits : {&device.schedule.limits, &device.params.limits}) {
+    limits->step_rows = rows;
+    limits->step_row_tokens = tokens;
+    limits->step_longest = longest;
+  }
+}
+
 class CudaDecode : public CudaTest {
  protected:
   void expect_matches(const AttentionProblem& problem) {
@@ -41,6 +53,7 @@ class CudaDecode : public CudaTest {
         c.q_counts.empty() ? 1 : *std::max_element(c.q_counts.begin(), c.q_counts.end());
     // A device of few multiprocessors cuts rows elsewhere; every seventh case has one.
     DecodeProblem device(problem, q_len, stream_, c.seed % 7 == 3 ? 5 : 132);
+    if (c.seed % 3 == 1) say_of_rows(device, std::array{70, 140, 1000}[c.seed % 5 % 3], 300, 300);
     const AttentionOutput first = device.run();
     expect_close(problem, first, "decode");
     EXPECT_TRUE(same_bytes(device.pool().download(), problem.pool())) << "the pool is only read";
@@ -168,6 +181,56 @@ TEST_F(CudaDecode, StepsOfFewAndManyColumnsTakeTurnsInAWorkspace) {
       }
       EXPECT_TRUE(same_bytes(outputs[0].out, outputs[4].out)) << to_string(c);
       EXPECT_TRUE(same_bytes(outputs[1].out, outputs[3].out)) << to_string(c);
+    }
+  }
+}
+
+/// Returns how many shapes of one operand a head_dim has.
+std::size_t num_shapes(DType kv_dtype, std::int32_t head_dim) {
+  std::size_t count = 0;
+  const auto add = [&](DType kv, std::int32_t dim, std::int32_t operands) {
+    const bool is_fp8 = kv_dtype == DType::fp8_e4m3;
+    count += dim == head_dim && operands == 1 && is_fp8 == (kv == DType::fp8_e4m3) ? 1 : 0;
+  };
+#define DECODE_INSTANCE(dim, warps, per_sm) add(DType::bf16, dim, 1);
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands) add(DType::fp8_e4m3, dim, operands);
+#include "kernels/decode/instances.def"
+#undef DECODE_INSTANCE
+#undef DECODE_FP8_INSTANCE
+  return count;
+}
+
+// Every shape of instances.def with one operand, in the workspace of the usual one.
+TEST_F(CudaDecode, EveryShapeOfAStep) {
+  std::uint64_t seed = 9000;
+  for (const auto& [dtype, kv_dtype] : {std::pair{DType::bf16, DType::bf16},
+                                        {DType::f16, DType::f16},
+                                        {DType::bf16, DType::fp8_e4m3},
+                                        {DType::f16, DType::fp8_e4m3}}) {
+    for (const std::int32_t head_dim : kHeadDims) {
+      for (const bool has_many_tokens : {false, true}) {
+        AttentionCase c = chunked_case(dtype, head_dim, 4, seed % 2 == 0 ? 16 : 48);
+        c.seed = ++seed;
+        c.key_dtype = c.value_dtype = kv_dtype;
+        c.window_tokens = has_many_tokens ? 70 : 0;
+        c.seq_lens = {16, 2, 17, 300, 2, 1023, 33, 700, 129};
+        if (has_many_tokens) c.q_counts = {1, 2, 2, 1, 2, 2, 1, 2, 2};
+        const AttentionProblem problem(c);
+        DecodeProblem device(problem, has_many_tokens ? 2 : 1, stream_);
+        std::vector<kernels::DecodeShape> seen;
+        for (const std::int32_t rows : {1, 150, 200, 260, 500, 1000, 100'000}) {
+          for (const std::int32_t tokens : {16, 200, 600, 2000}) {
+            for (const std::int32_t longest : {tokens, 4 * tokens}) {
+              say_of_rows(device, rows, tokens, longest);
+              const kernels::DecodeShape shape = kernels::decode_shape(device.params.limits);
+              if (std::find(seen.begin(), seen.end(), shape) != seen.end()) continue;
+              seen.push_back(shape);
+              expect_close(problem, device.run(), "decode");
+            }
+          }
+        }
+        EXPECT_EQ(seen.size(), num_shapes(kv_dtype, head_dim)) << to_string(c);
+      }
     }
   }
 }

@@ -108,11 +108,12 @@ std::vector<std::int32_t> random_units(std::mt19937& random) {
 }
 
 CutShape random_shape(std::mt19937& random) {
-  const kernels::DecodeShape shapes[] = {{8, 1}, {6, 2}, {8, 2}, {4, 4}, {4, 2}};
-  const kernels::DecodeShape shape = shapes[random() % 5];
+  const kernels::DecodeShape shapes[] = {{8, 1}, {6, 2}, {8, 2}, {4, 4}, {4, 2}, {1, 16}, {3, 4}};
+  const kernels::DecodeShape shape = shapes[random() % 7];
   const std::int32_t heads[] = {1, 2, 8, 32, 300};
   const std::int32_t sms = random() % 3 == 0 ? 5 : 132;
-  return {shape.warps, shape.per_sm, sms * shape.per_sm, heads[random() % 5]};
+  const std::int32_t most_parts = random() % 4 == 0 ? 700 : 1 << 20;
+  return {shape.warps, shape.per_sm, sms * shape.per_sm, heads[random() % 5], most_parts};
 }
 
 TEST(DecodeChoice, FindsTheShortestLengthForEachNumberOfWavesAndItsCost) {
@@ -126,7 +127,8 @@ TEST(DecodeChoice, FindsTheShortestLengthForEachNumberOfWavesAndItsCost) {
       const Candidate found = candidate_of(counts, shape, waves);
       std::int32_t wanted = std::min(counts.longest, kernels::smallest_length(shape, counts.bits));
       while (wanted < counts.longest &&
-             steps.parts_of(wanted) * shape.heads > std::int64_t{waves} * shape.places) {
+             (steps.parts_of(wanted) * shape.heads > std::int64_t{waves} * shape.places ||
+              steps.parts_of(wanted) > shape.most_parts)) {
         ++wanted;
       }
       ASSERT_EQ(found.steps, wanted) << "round " << round << ", waves " << waves;
@@ -205,6 +207,12 @@ TEST(DecodeChoice, AWorkspaceServesEveryNumberOfStepTokens) {
             EXPECT_LE(w.counters + size.slots * 8, w.max_sum);
             EXPECT_LE(w.max_sum + size.columns * 16, w.outputs);
             EXPECT_LE(w.outputs + size.columns * head_dim * 4, w.bytes);
+            DecodeLimits of_rows = limits;
+            of_rows.step_rows = rows;
+            of_rows.step_row_tokens = of_rows.step_longest = 128;
+            EXPECT_EQ(kernels::decode_workspace(of_rows).counters, w.counters);
+            EXPECT_EQ(kernels::decode_workspace(of_rows).max_parts, w.max_parts);
+            EXPECT_EQ(kernels::decode_workspace(of_rows).bytes, w.bytes);
             EXPECT_GE(w.chunks * kernels::kColumns * kernels::column_operands(limits),
                       limits.step_tokens * group);
             wide += kernels::column_operands(limits) == 2 ? 1 : 0;
@@ -231,6 +239,11 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
     limits.num_q_heads = limits.num_kv_heads;
     limits.head_dim = dims[random() % 4];
     limits.num_sms = random() % 3 == 0 ? 5 : 132;
+    if (random() % 2 == 0) {
+      limits.step_rows = limits.max_rows;
+      limits.step_longest = 1 + static_cast<std::int32_t>(random() % 4000);
+      limits.step_row_tokens = limits.step_longest / (random() % 2 == 0 ? 1 : 4);
+    }
     const auto parts_of = [&](const PartLength& length, std::int32_t warps) {
       std::int64_t parts = 0;
       for (const std::int32_t count : units) parts += kernels::cut_row(length, warps, count).parts;
@@ -238,7 +251,8 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
     };
     const kernels::DecodeShape shape = kernels::decode_shape(limits);
     const CutShape cut{shape.warps, shape.per_sm, limits.num_sms * shape.per_sm,
-                       limits.num_kv_heads * kernels::column_chunks(limits)};
+                       limits.num_kv_heads * kernels::column_chunks(limits),
+                       kernels::decode_workspace(limits).max_parts - limits.max_rows};
     const Steps steps(units, shape.warps);
     const StepCounts& counts = steps.counts;
     for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
@@ -252,6 +266,106 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
     const PartLength fixed = kernels::fixed_length(limits);
     ASSERT_LE(parts_of(fixed, kernels::decode_shape(limits).warps),
               kernels::decode_workspace(limits).max_parts);
+  }
+}
+
+/// A line of instances.def.
+struct Instance {
+  std::int32_t head_dim;
+  DType kv_dtype;
+  kernels::DecodeShape shape;
+  std::int32_t operands;
+};
+constexpr Instance kInstances[] = {
+#define DECODE_INSTANCE(dim, warps, per_sm) {dim, DType::bf16, {warps, per_sm}, 1},
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands) \
+  {dim, DType::fp8_e4m3, {warps, per_sm}, operands},
+#include "kernels/decode/instances.def"
+#undef DECODE_INSTANCE
+#undef DECODE_FP8_INSTANCE
+};
+
+TEST(DecodeChoice, EveryStepHasAnInstanceAndEveryInstanceHasSteps) {
+  std::vector<bool> is_used(std::size(kInstances));
+  std::mt19937 random(6);
+  const auto one_of = [&](std::initializer_list<std::int32_t> list) {
+    return *(list.begin() + static_cast<std::ptrdiff_t>(random() % list.size()));
+  };
+  for (int round = 0; round < 200'000; ++round) {
+    const std::int32_t rows = 1 + static_cast<std::int32_t>(random() % 1500);
+    DecodeLimits limits{.max_rows = rows,
+                        .q_len = one_of({1, 2, 8}),
+                        .num_q_heads = one_of({16, 64}),
+                        .num_kv_heads = one_of({1, 2, 8, 16}),
+                        .head_dim = one_of({64, 96, 128, 256}),
+                        .num_sms = one_of({20, 78, 132}),
+                        .kv_dtype = random() % 2 == 0 ? DType::fp8_e4m3 : DType::bf16};
+    if (random() % 4 == 0) limits.fixed_tokens = 1 << 20;
+    if (random() % 4 != 0) {
+      limits.step_rows = 1 + static_cast<std::int32_t>(random()) % rows;
+      limits.step_rows = std::max(limits.step_rows, 1);
+      limits.step_longest = 1 + static_cast<std::int32_t>(random() % 6000);
+      limits.step_row_tokens = limits.step_longest / one_of({1, 1, 3});
+    }
+    const kernels::DecodeShape shape = kernels::decode_shape(limits);
+    bool is_found = false;
+    for (std::size_t i = 0; i < std::size(kInstances); ++i) {
+      const Instance& its = kInstances[i];
+      if (its.head_dim != limits.head_dim || its.kv_dtype != limits.kv_dtype ||
+          its.shape != shape || its.operands != kernels::column_operands(limits)) {
+        continue;
+      }
+      is_found = is_used[i] = true;
+    }
+    ASSERT_TRUE(is_found) << "round " << round;
+    if (limits.step_rows == 0 || limits.fixed_tokens > 0) {
+      ASSERT_EQ(shape, kernels::usual_shape(limits)) << "round " << round;
+    }
+  }
+  for (std::size_t i = 0; i < std::size(kInstances); ++i) {
+    EXPECT_TRUE(is_used[i]) << "line " << i << " of instances.def";
+  }
+}
+
+// The rows that were measured, and the fastest shape of each (docs/benchmarks.md).
+TEST(DecodeChoice, ShortRowsHaveThreadBlocksOfFewWarps) {
+  struct Measured {
+    std::int32_t head_dim, kv_heads;
+    DType kv_dtype;
+    std::int32_t rows, mean, longest;
+    kernels::DecodeShape shape;
+  };
+  constexpr DType kBf16 = DType::bf16;
+  constexpr DType kFp8 = DType::fp8_e4m3;
+  for (const Measured& its : {
+           Measured{128, 8, kBf16, 512, 512, 512, {3, 4}},
+           Measured{128, 8, kBf16, 512, 128, 128, {4, 3}},
+           Measured{128, 8, kBf16, 48, 512, 512, {4, 3}},
+           Measured{128, 8, kBf16, 32, 512, 512, {6, 2}},
+           Measured{128, 8, kBf16, 64, 8192, 8192, {6, 2}},
+           Measured{128, 16, kBf16, 64, 1024, 1024, {3, 4}},
+           Measured{128, 8, kBf16, 200, 579, 20000, {4, 3}},
+           Measured{128, 8, kFp8, 512, 128, 128, {2, 6}},
+           Measured{128, 8, kFp8, 128, 1024, 1024, {3, 4}},
+           Measured{64, 8, kBf16, 256, 128, 128, {1, 16}},
+           Measured{64, 8, kBf16, 128, 1024, 1024, {2, 8}},
+           Measured{64, 2, kBf16, 256, 1024, 1024, {4, 4}},
+           Measured{96, 8, kBf16, 128, 512, 512, {2, 8}},
+           Measured{96, 8, kFp8, 256, 1000, 1993, {4, 4}},
+           Measured{256, 8, kBf16, 512, 128, 128, {4, 2}},
+       }) {
+    const DecodeLimits limits{.max_rows = its.rows,
+                              .num_q_heads = its.kv_heads,
+                              .num_kv_heads = its.kv_heads,
+                              .head_dim = its.head_dim,
+                              .num_sms = 132,
+                              .kv_dtype = its.kv_dtype,
+                              .step_rows = its.rows,
+                              .step_row_tokens = its.mean,
+                              .step_longest = its.longest};
+    const kernels::DecodeShape shape = kernels::decode_shape(limits);
+    EXPECT_EQ(shape, its.shape) << its.head_dim << " dims, " << its.rows << " rows of " << its.mean
+                                << ": " << shape.warps << " warps, " << shape.per_sm;
   }
 }
 

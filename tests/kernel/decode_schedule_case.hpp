@@ -120,7 +120,8 @@ inline std::vector<kernels::DecodePart> parts_of(const ScheduleCase& c, std::int
 inline std::vector<std::pair<float, std::int32_t>> candidates_of(const ScheduleCase& c) {
   const kernels::DecodeShape shape = kernels::decode_shape(c.limits);
   const kernels::CutShape cut{shape.warps, shape.per_sm, c.limits.num_sms * shape.per_sm,
-                              c.limits.num_kv_heads * kernels::column_chunks(c.limits)};
+                              c.limits.num_kv_heads * kernels::column_chunks(c.limits),
+                              kernels::decode_workspace(c.limits).max_parts - c.limits.max_rows};
   std::vector<std::int32_t> units;
   for (const ScheduledRow& r : rows_of(c)) {
     if (r.count > 0) units.push_back(r.count);
@@ -173,6 +174,11 @@ inline ScheduleCase random_schedule(std::uint64_t seed) {
               .num_sms = one_of({1, 5, 132, 132}),
               .kv_dtype = below(3) == 0 ? DType::fp8_e4m3 : DType::bf16};
   c.limits.step_tokens = below(2) == 0 ? 0 : 1 + below(c.limits.q_len);
+  if (below(2) == 0) {  // what is said of the rows need not be true
+    c.limits.step_rows = one_of({rows, 1 + below(rows), 1000});
+    c.limits.step_longest = one_of({16, 200, 1 + below(4000)});
+    c.limits.step_row_tokens = c.limits.step_longest / one_of({1, 1, 4});
+  }
   c.window_tokens = below(4) == 0 ? 1 + below(2000) : 0;
   const std::int32_t most =
       one_of({16, 1000, 40000, 1 << 20, below(200) == 0 ? 0x7ffffff0 : 70000});

@@ -6,6 +6,7 @@
 #include "kernels/decode/decode_workspace.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvarena::cuda {
 namespace {
@@ -93,6 +94,22 @@ const std::int32_t* shared_tokens(const StepPlan& plan) noexcept {
   return plan.kernels.has_prefixes ? plan.parts.shared_tokens : nullptr;
 }
 
+/// Tells decode attention of the step's rows. With a window they read no more than it, and where
+/// their lengths are unknown, that much is assumed.
+void describe_rows(const RowCounts& rows, std::int32_t window_tokens,
+                   kernels::DecodeLimits& limits) noexcept {
+  limits.step_tokens = rows.decode_tokens;
+  const bool is_known = rows.decode_length > 0;
+  if (rows.decode < 1 || (!is_known && window_tokens == 0)) return;
+  const std::int64_t most = window_tokens > 0 ? std::int64_t{window_tokens} + rows.decode_tokens - 1
+                                              : std::numeric_limits<std::int32_t>::max();
+  const std::int64_t longest = is_known ? std::min<std::int64_t>(rows.decode_longest, most) : most;
+  const std::int64_t mean = is_known ? (rows.decode_length - 1) / rows.decode + 1 : most;
+  limits.step_rows = rows.decode;
+  limits.step_longest = static_cast<std::int32_t>(longest);
+  limits.step_row_tokens = static_cast<std::int32_t>(std::min(mean, longest));
+}
+
 }  // namespace
 
 StepPlan plan_step(const AttentionStep& step, std::int32_t num_rows,
@@ -106,7 +123,7 @@ StepPlan plan_step(const AttentionStep& step, std::int32_t num_rows,
                                           step.shares_prefixes),
                 .parts = {},
                 .kernels = {}};
-  plan.decode.step_tokens = step.rows.decode_tokens;
+  describe_rows(step.rows, window_tokens, plan.decode);
   plan.parts = parts_of(plan, classes, num_rows);
   plan.kernels = step_kernels(plan, classes, window_tokens != 0);
   return plan;

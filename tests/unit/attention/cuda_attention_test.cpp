@@ -211,6 +211,34 @@ TEST(CudaAttention, RowsAreCountedByClass) {
   EXPECT_EQ(counts.decode, 3);
   EXPECT_EQ(counts.columns, 2);
   EXPECT_EQ(counts.prompts, 2) << "a row without query tokens is none";
+  EXPECT_EQ(counts.decode_length, 0) << "unknown";
+  const std::int32_t lengths[] = {10, 900, 70, 900, 900, 900, 5, 900};
+  const cuda::RowCounts known = cuda::count_rows({2, 32}, tokens, lengths);
+  EXPECT_EQ(known.decode_length, 85);
+  EXPECT_EQ(known.decode_longest, 70);
+}
+
+// Decode attention of many short rows has another launch, which needs to know of them.
+TEST(CudaAttention, DecodeIsToldOfTheLengthsThatItsRowsRead) {
+  Small s;
+  s.step.rows = {.decode = 3, .decode_tokens = 2, .decode_length = 1000, .decode_longest = 700};
+  const auto limits = [&](std::int32_t window) {
+    return cuda::plan_step(s.step, 4, window).decode;
+  };
+  EXPECT_EQ(limits(0).step_tokens, 2);
+  EXPECT_EQ(limits(0).step_rows, 3);
+  EXPECT_EQ(limits(0).step_row_tokens, 334);
+  EXPECT_EQ(limits(0).step_longest, 700);
+  EXPECT_EQ(limits(100).step_row_tokens, 101) << "both query tokens see 100";
+  EXPECT_EQ(limits(100).step_longest, 101);
+  EXPECT_EQ(limits(500).step_row_tokens, 334);
+  EXPECT_EQ(limits(500).step_longest, 501);
+  s.step.rows.decode_length = s.step.rows.decode_longest = 0;
+  EXPECT_EQ(limits(0).step_rows, 0) << "unknown";
+  EXPECT_EQ(limits(100).step_rows, 3);
+  EXPECT_EQ(limits(100).step_row_tokens, 101) << "not more than the window";
+  s.step.rows.decode = 0;
+  EXPECT_EQ(limits(100).step_rows, 0);
 }
 
 TEST(CudaAttention, ARowsKernelDoesNotDependOnTheSizeOfItsStep) {

@@ -70,6 +70,12 @@ TEST(GroupRowCounts, RowsAreCutWhereTheLayersSeeOtherTokens) {
   const GroupRowCounts cross = count_group_rows(kCross, kBoth, rows);
   EXPECT_EQ(cross.num_rows, 9);
   EXPECT_EQ(cross.classes.decode, 8);
+  EXPECT_EQ(full.classes.decode_length, 3);
+  EXPECT_EQ(count_group_rows(kFull, kColumns, rows).classes.decode_length, 0);
+  EXPECT_EQ(cross.classes.decode_length, 0) << "the encoder's tokens are not known";
+  const GroupRowCounts few = count_group_rows(kChunk, {.decode_tokens = 8}, rows);
+  EXPECT_EQ(few.classes.decode_length, 8 + 4 + 3) << "a row has the tokens of its chunk";
+  EXPECT_EQ(few.classes.decode_longest, 8);
 }
 
 /// The largest step of a cache with fp8 K and V, 32 query heads and 8 KV heads, on an H200.

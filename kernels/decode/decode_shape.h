@@ -1,0 +1,145 @@
+#pragma once
+
+/// @file
+/// The shape of a launch of decode attention: how many warps a thread block has, and how many
+/// thread blocks a multiprocessor. Plain numbers, no CUDA.
+
+#include "kernels/decode/decode_limits.h"
+#include "kvarena/base/tile_order.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+namespace kvarena::kernels {
+
+inline constexpr std::int32_t kColumns = 8;  ///< query columns of an operand
+
+/// Returns the tokens of a unit, which a warp loads at once: one tile, or two when elements have
+/// one byte.
+constexpr std::int32_t unit_tokens(DType kv_dtype) noexcept {
+  return kTileTokens * (kv_dtype == DType::fp8_e4m3 ? 2 : 1);
+}
+
+/// Returns the work items of a full step that is not cut.
+inline std::int64_t row_items(const DecodeLimits& limits) noexcept {
+  return static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
+}
+/// Returns whether steps may have two operands of query columns for each tile, so that more than
+/// eight columns read K and V of fp8 half as often; the columns kernel serves the others on Hopper.
+/// Not where few items are cut into many parts, whose results would be larger; with fixed
+/// parts, so that a row's cut does not depend on the columns of others; and with head_dim 256,
+/// whose outputs take the registers.
+inline bool may_have_two_operands(const DecodeLimits& limits) noexcept {
+  return limits.kv_dtype == DType::fp8_e4m3 && limits.head_dim <= 128 && limits.fixed_tokens == 0 &&
+         limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > kColumns &&
+         row_items(limits) > limits.num_sms / 2;
+}
+/// Returns the query columns of a KV head.
+inline std::int32_t columns_of(const DecodeLimits& limits) noexcept {
+  const bool is_of_step = limits.step_tokens > 0 && may_have_two_operands(limits);
+  return (is_of_step ? limits.step_tokens : limits.q_len) *
+         (limits.num_q_heads / limits.num_kv_heads);
+}
+/// Returns how many operands of query columns a thread block multiplies with each tile.
+inline std::int32_t column_operands(const DecodeLimits& limits) noexcept {
+  return may_have_two_operands(limits) && columns_of(limits) > kColumns ? 2 : 1;
+}
+/// Returns how many chunks of query columns, those of a thread block, the queries of a KV head
+/// need.
+inline std::int32_t column_chunks(const DecodeLimits& limits) noexcept {
+  const std::int32_t chunk = kColumns * column_operands(limits);
+  return (columns_of(limits) + chunk - 1) / chunk;
+}
+
+/// The launch for a shape: thread blocks of `warps` warps, `per_sm` of them on a multiprocessor.
+struct DecodeShape {
+  std::int32_t warps;
+  std::int32_t per_sm;
+  friend bool operator==(const DecodeShape&, const DecodeShape&) = default;
+};
+
+/// Returns the launch shape where nothing is known of a step's rows: eight to sixteen warps on a
+/// multiprocessor, as many as registers allow, in two or four thread blocks whose starts and ends
+/// overlap. With head_dim 128 and few work items it is one thread block of eight warps, so that the
+/// items have few parts. The numbers are measured; see docs/benchmarks.md. With fixed parts, the
+/// shape does not depend on the rows.
+inline DecodeShape usual_shape(const DecodeLimits& limits) noexcept {
+  const std::int64_t items = limits.fixed_tokens > 0 ? std::int64_t{1} << 40 : row_items(limits);
+  // Two operands: with head_dim 96 and 128 a warp needs all the registers that it can have.
+  if (column_operands(limits) == 2) {
+    return limits.head_dim == 64 ? DecodeShape{6, 2} : DecodeShape{4, 2};
+  }
+  switch (limits.head_dim) {
+    case 64: {
+      const bool medium = items > 8 && items <= std::int64_t{2} * limits.num_sms;
+      return medium ? DecodeShape{8, 2} : DecodeShape{4, 4};
+    }
+    case 96: return {8, 2};
+    case 128: return items <= limits.num_sms / 2 ? DecodeShape{8, 1} : DecodeShape{6, 2};
+    default: return {4, 2};
+  }
+}
+
+/// Returns the estimated time of a step of `items` equal work items of `units` units that are not
+/// cut much, in rounds: a warp needs about as long for a unit whatever the others do. Between its
+/// ends a thread block has one round for each unit of a warp, and half a round at the ends
+/// together. The last wave of thread blocks takes as long as a full one, unless long items are cut.
+inline double rounds_of(const DecodeShape& shape, std::int64_t items, std::int32_t units,
+                        std::int32_t num_sms) noexcept {
+  const std::int64_t places = std::int64_t{num_sms} * shape.per_sm;
+  const auto whole = static_cast<double>((items + places - 1) / places);
+  const double waves = static_cast<double>(items) / static_cast<double>(places);
+  const double uncut = std::min(0.5, 20.0 / units);
+  const auto rounds = static_cast<double>((units + shape.warps - 1) / shape.warps);
+  return (waves + (whole - waves) * uncut) * rounds + 0.5 * whole;
+}
+
+/// Returns the shapes of steps whose rows are short, for a head_dim; none where the usual one
+/// serves all. The first is for rows of different lengths.
+inline std::span<const DecodeShape> short_row_shapes(const DecodeLimits& limits) noexcept {
+  static constexpr DecodeShape k64[] = {{4, 4}, {2, 8}, {1, 16}, {8, 2}};
+  static constexpr DecodeShape k96[] = {{4, 4}, {2, 8}};
+  static constexpr DecodeShape k128[] = {{4, 3}, {3, 4}, {6, 2}, {2, 6}};
+  switch (limits.head_dim) {
+    case 64: return k64;
+    case 96: return k96;
+    case 128: return std::span(k128).first(limits.kv_dtype == DType::fp8_e4m3 ? 4 : 3);
+    default: return {};
+  }
+}
+
+/// Chooses the launch shape of a step. Where there are work items for several waves, and rows are
+/// short, thread blocks of few warps lose less: to warps without a unit in the last round of an
+/// item, to thread blocks without an item in the last wave, and at the ends of items. Measured; see
+/// docs/benchmarks.md. Schedule and attention of a step must have the same limits.
+inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
+  constexpr std::int32_t kShortUnits = 160;
+  const DecodeShape usual = usual_shape(limits);
+  const std::span<const DecodeShape> shapes = short_row_shapes(limits);
+  if (limits.fixed_tokens > 0 || limits.step_rows == 0 || column_operands(limits) == 2 ||
+      shapes.empty()) {
+    return usual;
+  }
+  const std::int64_t items =
+      std::int64_t{limits.step_rows} * limits.num_kv_heads * column_chunks(limits);
+  const std::int32_t unit = unit_tokens(limits.kv_dtype);
+  const std::int32_t units = std::max(1, (limits.step_row_tokens + unit - 1) / unit);
+  const std::int64_t sms = limits.num_sms;
+  if (items <= 2 * sms || units > kShortUnits) return usual;
+  const bool is_even =
+      std::int64_t{limits.step_longest} * 2 <= std::int64_t{limits.step_row_tokens} * 3;
+  if (!is_even) return items >= 3 * sms ? shapes.front() : usual;
+  DecodeShape best = usual;
+  double least = rounds_of(usual, items, units, limits.num_sms);
+  for (const DecodeShape& shape : shapes) {
+    if (items * 16 < sms * shape.per_sm * 15) continue;  // multiprocessors would lack thread blocks
+    const double rounds = rounds_of(shape, items, units, limits.num_sms);
+    if (rounds >= least) continue;
+    best = shape;
+    least = rounds;
+  }
+  return best;
+}
+
+}  // namespace kvarena::kernels
