@@ -59,7 +59,7 @@
 
 /// The number of this header's interface. It rises by one in each change that adds to the header: a
 /// program asks kvarena_abi() whether the library has what its header has.
-#define KVARENA_ABI 4
+#define KVARENA_ABI 5
 
 /// CUDA's legacy default stream (cudaStreamLegacy), as an integer: `(void*)KVARENA_STREAM_LEGACY`.
 #define KVARENA_STREAM_LEGACY 0x1
@@ -1214,7 +1214,8 @@ typedef struct kvarena_recorded_step {
   int32_t tokens_per_row;   ///< new tokens of each, 1 .. max_decode_tokens; 0: 1
   int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks;
                             ///< not read in a cache with groups
-  int32_t reserved;         ///< 0
+  int32_t row_tokens;       ///< tokens that the sequences will have, about, which attention is then
+                            ///< fastest for; 0: unknown
 } kvarena_recorded_step;
 
 /// K and V of the step's new tokens for one layer. Pointers are to memory of the cache's device.
@@ -1952,6 +1953,8 @@ typedef struct kvarena_tables {
   int64_t total_q;              ///< new tokens of all rows, or an upper bound
   int32_t num_rows;             ///< rows
   int32_t shares_prefixes;      ///< 1: rows that begin with the same blocks read these together
+  const int32_t* host_lengths;  ///< [num_rows] CUDA: `lengths` in host memory, or NULL. Steps of
+                                ///< many short rows are faster with them
 } kvarena_tables;
 
 /// Creates kernels for a shape: allocates and prepares the workspaces. Returns invalid_argument

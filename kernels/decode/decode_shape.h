@@ -61,23 +61,22 @@ struct DecodeShape {
 
 /// Returns the launch shape where nothing is known of a step's rows: eight to sixteen warps on a
 /// multiprocessor, as many as registers allow, in two or four thread blocks whose starts and ends
-/// overlap. With head_dim 128 and few work items it is one thread block of eight warps, so that the
-/// items have few parts. The numbers are measured; see docs/benchmarks.md. With fixed parts, the
-/// shape does not depend on the rows.
+/// overlap. With few work items it is one thread block of as many warps, so that the items have few
+/// parts. The numbers are measured; see docs/benchmarks.md. With fixed parts, the shape does not
+/// depend on the rows.
 inline DecodeShape usual_shape(const DecodeLimits& limits) noexcept {
   const std::int64_t items = limits.fixed_tokens > 0 ? std::int64_t{1} << 40 : row_items(limits);
   // Two operands: with head_dim 96 and 128 a warp needs all the registers that it can have.
   if (column_operands(limits) == 2) {
     return limits.head_dim == 64 ? DecodeShape{6, 2} : DecodeShape{4, 2};
   }
+  const bool is_small = items <= limits.num_sms / 2;
   switch (limits.head_dim) {
-    case 64: {
-      const bool medium = items > 8 && items <= std::int64_t{2} * limits.num_sms;
-      return medium ? DecodeShape{8, 2} : DecodeShape{4, 4};
-    }
-    case 96: return {8, 2};
-    case 128: return items <= limits.num_sms / 2 ? DecodeShape{8, 1} : DecodeShape{6, 2};
-    default: return {4, 2};
+    case 64:
+      return items <= std::int64_t{2} * limits.num_sms ? DecodeShape{8, 2} : DecodeShape{4, 4};
+    case 96: return is_small ? DecodeShape{12, 1} : DecodeShape{8, 2};
+    case 128: return is_small ? DecodeShape{8, 1} : DecodeShape{6, 2};
+    default: return is_small ? DecodeShape{8, 1} : DecodeShape{4, 2};
   }
 }
 
@@ -95,10 +94,10 @@ inline double rounds_of(const DecodeShape& shape, std::int64_t items, std::int32
   return (waves + (whole - waves) * uncut) * rounds + 0.5 * whole;
 }
 
-/// Returns the shapes of steps whose rows are short, for a head_dim; none where the usual one
-/// serves all. The first is for rows of different lengths.
+/// Returns the shapes of steps of many short rows, for a head_dim; none where the usual one serves
+/// all. The first is for rows of different lengths.
 inline std::span<const DecodeShape> short_row_shapes(const DecodeLimits& limits) noexcept {
-  static constexpr DecodeShape k64[] = {{4, 4}, {2, 8}, {1, 16}, {8, 2}};
+  static constexpr DecodeShape k64[] = {{4, 4}, {2, 8}, {1, 16}};
   static constexpr DecodeShape k96[] = {{4, 4}, {2, 8}};
   static constexpr DecodeShape k128[] = {{4, 3}, {3, 4}, {6, 2}, {2, 6}};
   switch (limits.head_dim) {
@@ -115,6 +114,8 @@ inline std::span<const DecodeShape> short_row_shapes(const DecodeLimits& limits)
 /// docs/benchmarks.md. Schedule and attention of a step must have the same limits.
 inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   constexpr std::int32_t kShortUnits = 160;
+  constexpr std::int64_t kFewItems = 8;
+  constexpr std::int32_t kFewUnits = 96;
   const DecodeShape usual = usual_shape(limits);
   const std::span<const DecodeShape> shapes = short_row_shapes(limits);
   if (limits.fixed_tokens > 0 || limits.step_rows == 0 || column_operands(limits) == 2 ||
@@ -126,10 +127,15 @@ inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   const std::int32_t unit = unit_tokens(limits.kv_dtype);
   const std::int32_t units = std::max(1, (limits.step_row_tokens + unit - 1) / unit);
   const std::int64_t sms = limits.num_sms;
+  if (limits.head_dim == 64 && row_items(limits) <= kFewItems && units <= kFewUnits) {
+    return shapes.front();  // most multiprocessors have no work
+  }
   if (items <= 2 * sms || units > kShortUnits) return usual;
   const bool is_even =
       std::int64_t{limits.step_longest} * 2 <= std::int64_t{limits.step_row_tokens} * 3;
-  if (!is_even) return items >= 3 * sms ? shapes.front() : usual;
+  // A long row among few others ends late in a thread block of few warps.
+  const std::int64_t least_uneven = (limits.head_dim == 96 ? 3 : 6) * sms;
+  if (!is_even) return items >= least_uneven ? shapes.front() : usual;
   DecodeShape best = usual;
   double least = rounds_of(usual, items, units, limits.num_sms);
   for (const DecodeShape& shape : shapes) {

@@ -222,7 +222,7 @@ Status check(const DecodeScheduleParams& p) noexcept {
 Status load_decode_schedule() noexcept {
   using decode_schedule::write_schedule;
   return load_kernels(write_schedule<1>, write_schedule<2>, write_schedule<3>, write_schedule<4>,
-                      write_schedule<6>, write_schedule<8>);
+                      write_schedule<6>, write_schedule<8>, write_schedule<12>);
 }
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
@@ -239,12 +239,13 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
   decode_schedule::Limits most{.fixed = fixed_length(limits), .most_parts = {}};
   for (int wave = 0; wave < kMaxWaves; ++wave)
     most.most_parts[wave] = parts_of_waves(cut, wave + 1);
-  auto* const kernel = shape.warps == 1   ? write_schedule<1>
-                       : shape.warps == 2 ? write_schedule<2>
-                       : shape.warps == 3 ? write_schedule<3>
-                       : shape.warps == 4 ? write_schedule<4>
-                       : shape.warps == 6 ? write_schedule<6>
-                                          : write_schedule<8>;
+  auto* const kernel = shape.warps == 1    ? write_schedule<1>
+                       : shape.warps == 2  ? write_schedule<2>
+                       : shape.warps == 3  ? write_schedule<3>
+                       : shape.warps == 4  ? write_schedule<4>
+                       : shape.warps == 6  ? write_schedule<6>
+                       : shape.warps == 12 ? write_schedule<12>
+                                           : write_schedule<8>;
   const int blocks = decode_schedule::blocks_for(workspace);
   kernel<<<blocks, decode_schedule::kThreads, 0, stream>>>(params, workspace, cut, most);
   return launch_status(cudaGetLastError());

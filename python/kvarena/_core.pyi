@@ -185,6 +185,7 @@ class Cache:
         *,
         tokens_per_row: int = 1,
         shares_prefixes: bool = False,
+        row_tokens: int = 0,
         stream: Any = None,
     ) -> Step: ...
     def replay(
@@ -455,6 +456,7 @@ class Kernels:
         row_slots: SupportsDLPack | None = None,
         row_offsets: SupportsDLPack | None = None,
         query_tokens: Items[int] | None = None,
+        host_lengths: Items[int] | None = None,
         windowed: bool = False,
         shares_prefixes: bool = False,
         stream: Any = None,

@@ -131,17 +131,22 @@ void find_tables(kvarena_tables& given, std::int64_t num_tables, Scheduled& next
   if (!has_offsets) given.row_offsets = next.row_offsets.data();
 }
 
+/// Raises ValueError unless there is a number for each row, none of them negative.
+void require_counts(const char* name, const std::vector<std::int32_t>& given, std::int64_t rows) {
+  if (given.size() != static_cast<std::size_t>(rows)) {
+    raise_value(name, std::to_string(given.size()) + " entries",
+                "one for each of the " + std::to_string(rows) + " lengths");
+  }
+  for (const std::int32_t count : given) {
+    if (count < 0) raise_value(name, std::to_string(count), "0 or more for each length");
+  }
+}
+
 /// The counts of new tokens by row: as given, or one each.
 std::vector<std::int32_t> counts_of(std::optional<std::vector<std::int32_t>> given,
                                     std::int64_t rows) {
   if (!given) return std::vector<std::int32_t>(static_cast<std::size_t>(rows), 1);
-  if (given->size() != static_cast<std::size_t>(rows)) {
-    raise_value("query_tokens", std::to_string(given->size()) + " entries",
-                "one for each of the " + std::to_string(rows) + " lengths");
-  }
-  for (const std::int32_t count : *given) {
-    if (count < 0) raise_value("query_tokens", std::to_string(count), "0 or more for each length");
-  }
+  require_counts("query_tokens", *given, rows);
   return std::move(*given);
 }
 
@@ -184,7 +189,8 @@ void complete(kvarena_tables& given, const Tensor& tables, const Kernels& kernel
 
 void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handle q_offsets,
               nb::handle row_slots, nb::handle row_offsets,
-              std::optional<std::vector<std::int32_t>> query_tokens, bool windowed,
+              std::optional<std::vector<std::int32_t>> query_tokens,
+              const std::optional<std::vector<std::int32_t>>& host_lengths, bool windowed,
               bool shares_prefixes, nb::handle stream) {
   void* const queue = chosen_stream(*kernels.device, stream);
   const Place place = kernels.device->place(queue);
@@ -215,6 +221,10 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
   given.query_tokens = counts.data();
   given.total_q = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   given.shares_prefixes = shares_prefixes ? 1 : 0;
+  if (host_lengths) {
+    require_counts("host_lengths", *host_lengths, rows);
+    given.host_lengths = host_lengths->data();
+  }
 
   Scheduled next;
   next.is_made = true;
@@ -293,8 +303,9 @@ void bind_kernels(nb::module_& module) {
       .def("close", &close)
       .def("schedule", &schedule, nb::arg("tables"), nb::arg("lengths"), nb::arg("q_offsets"),
            nb::kw_only(), nb::arg("row_slots") = nb::none(), nb::arg("row_offsets") = nb::none(),
-           nb::arg("query_tokens") = nb::none(), nb::arg("windowed") = false,
-           nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none())
+           nb::arg("query_tokens") = nb::none(), nb::arg("host_lengths") = nb::none(),
+           nb::arg("windowed") = false, nb::arg("shares_prefixes") = false,
+           nb::arg("stream") = nb::none())
       .def("write", &write, nb::arg("layer_view"), nb::arg("slots"), nb::arg("key"),
            nb::arg("value").none(), nb::kw_only(), nb::arg("key_scale") = nb::none(),
            nb::arg("value_scale") = nb::none(), nb::arg("overlap") = false,

@@ -202,14 +202,16 @@ Step eager_step(CacheArgument cache, nb::object demands, nb::object tokens, nb::
   return step;
 }
 
-void set_shape(Step& step, std::int32_t rows, std::int32_t tokens_per_row, bool shares_prefixes) {
+void set_shape(Step& step, std::int32_t rows, std::int32_t tokens_per_row, bool shares_prefixes,
+               std::int32_t row_tokens) {
   step.shape.num_rows = rows;
   step.shape.tokens_per_row = tokens_per_row;
   step.shape.shares_prefixes = shares_prefixes ? 1 : 0;
+  step.shape.row_tokens = row_tokens;
 }
 
 Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_row,
-               bool shares_prefixes, nb::handle stream) {
+               bool shares_prefixes, std::int32_t row_tokens, nb::handle stream) {
   if (!cache.p->device->is_cuda) {
     kvarena_status status{};
     status.code = KVARENA_UNSUPPORTED;
@@ -217,7 +219,7 @@ Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_r
     raise(status, {}, "recorded steps need a GPU: on the CPU there are no CUDA graphs", -1);
   }
   Step step = make_step(cache, StepKind::recording, stream, "default");
-  set_shape(step, rows, tokens_per_row, shares_prefixes);
+  set_shape(step, rows, tokens_per_row, shares_prefixes, row_tokens);
   return step;
 }
 
@@ -225,7 +227,7 @@ Step replayed_step(CacheArgument cache, std::int32_t graph_rows, nb::object dema
                    nb::object tokens, std::int32_t tokens_per_row, bool shares_prefixes,
                    nb::handle stream, std::string_view urgency) {
   Step step = make_step(cache, StepKind::replay, stream, urgency);
-  set_shape(step, graph_rows, tokens_per_row, shares_prefixes);
+  set_shape(step, graph_rows, tokens_per_row, shares_prefixes, 0);
   step.demands = std::move(demands);
   step.tokens = std::move(tokens);
   return step;
@@ -256,7 +258,8 @@ void add_to_cache(nb::module_& module) {
            nb::arg("tokens") = nb::none(), nb::arg("stream") = nb::none(),
            nb::arg("urgency") = "growth")
       .def("record", &recording, nb::arg("rows"), nb::kw_only(), nb::arg("tokens_per_row") = 1,
-           nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none())
+           nb::arg("shares_prefixes") = false, nb::arg("row_tokens") = 0,
+           nb::arg("stream") = nb::none())
       .def("replay", &replayed_step, nb::arg("graph_rows"), nb::arg("demands"), nb::kw_only(),
            nb::arg("tokens") = nb::none(), nb::arg("tokens_per_row") = 1,
            nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none(),

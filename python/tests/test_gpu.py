@@ -81,7 +81,7 @@ def test_a_recorded_step_is_replayed(caches):
     q, k, v = (cudart.GpuArray([rows, h, DIM]) for h in (HEADS, KV_HEADS, KV_HEADS))
     out = cudart.GpuArray([rows, HEADS, DIM])
     stream.begin_capture()
-    with gpu.record(rows=rows, stream=stream) as step:
+    with gpu.record(rows=rows, row_tokens=40, stream=stream) as step:
         assert step.num_tokens == rows
         for layer in range(2):
             step.write(layer, k, v)
@@ -193,6 +193,7 @@ def test_latents_for_own_tables():
             row_offsets=numbers([0]),
             row_slots=numbers([0], torch.int32),
             query_tokens=[last - first],
+            host_lengths=[last],
         )
         kernels.write(view, numbers(slots[first:last]), latents[first:last], None)
         out = kernels.attend(view, q[first:last])

@@ -235,6 +235,16 @@ def test_a_pool_of_another_form_is_read_by_its_strides():
             "",
         ),
         (
+            lambda e: e.schedule(host_lengths=[6]),
+            ValueError,
+            "host_lengths: 1 entries",
+        ),
+        (
+            lambda e: e.schedule(host_lengths=[6, -3]),
+            ValueError,
+            "host_lengths: -3",
+        ),
+        (
             lambda e: (e.schedule(), e.kernels.attend(e.layers[0], Array([8, 4, 16]))),
             ValueError,
             "q: shape",

@@ -132,9 +132,10 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcep
 /// Returns the figures of a recorded step: all rows have the same number of tokens.
 CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) const noexcept {
   cuda::RowCounts rows;
-  cuda::count_row(cuda::row_classes(step_shape(shape_, shape.num_rows)), shape.tokens_per_row,
-                  rows);
+  cuda::count_row(cuda::row_classes(step_shape(shape_, shape.num_rows)), shape.tokens_per_row, rows,
+                  shape.row_tokens);
   rows.decode *= shape.num_rows;
+  rows.decode_length *= shape.num_rows;
   rows.columns *= shape.num_rows;
   rows.prompts *= shape.num_rows;
   return {.num_rows = shape.num_rows,

@@ -2,6 +2,8 @@
 
 #include "cache/kv_cache_impl.hpp"
 
+#include <limits>
+
 namespace kvarena {
 
 /// Checks that the device can record steps and that the shape is within the limits.
@@ -13,6 +15,11 @@ Status KvCache::Impl::check_shape(const RecordedStep& shape) const noexcept {
   }
   if (Status s =
           check_range(Resource::num_tokens, shape.tokens_per_row, 1, options.max_decode_tokens);
+      !s) {
+    return s;
+  }
+  if (Status s = check_range(Resource::sequence_length, shape.row_tokens, 0,
+                             std::numeric_limits<std::int32_t>::max());
       !s) {
     return s;
   }

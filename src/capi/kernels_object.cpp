@@ -213,8 +213,10 @@ Status KernelsObject::schedule_on_cuda(ScheduledStep& step, const kvarena_tables
   step.step = {};
   step.step.shape = shape_;
   step.step.total_q = tables.total_q;
+  const auto num_rows = static_cast<std::size_t>(tables.num_rows);
   step.step.rows = cuda::count_rows(
-      classes_, std::span(tables.query_tokens, static_cast<std::size_t>(tables.num_rows)));
+      classes_, std::span(tables.query_tokens, num_rows),
+      std::span(tables.host_lengths, tables.host_lengths != nullptr ? num_rows : 0));
   step.step.shares_prefixes = tables.shares_prefixes != 0;
   step.step.table_stride = tables.table_stride;
   step.step.row_slots = tables.row_slots;

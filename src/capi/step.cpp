@@ -21,6 +21,7 @@ Result<RecordedStep> shape_of(const kvarena_recorded_step* shape) noexcept {
   result.num_rows = given.num_rows;
   if (given.tokens_per_row != 0) result.tokens_per_row = given.tokens_per_row;
   result.shares_prefixes = given.shares_prefixes != 0;
+  result.row_tokens = given.row_tokens;
   return result;
 }
 

@@ -200,7 +200,7 @@ std::size_t num_shapes(DType kv_dtype, std::int32_t head_dim) {
   return count;
 }
 
-// Every shape of instances.def with one operand, in the workspace of the usual one.
+// Every shape of instances.def with one operand, in the workspaces of the usual ones.
 TEST_F(CudaDecode, EveryShapeOfAStep) {
   std::uint64_t seed = 9000;
   for (const auto& [dtype, kv_dtype] : {std::pair{DType::bf16, DType::bf16},
@@ -218,14 +218,23 @@ TEST_F(CudaDecode, EveryShapeOfAStep) {
         const AttentionProblem problem(c);
         DecodeProblem device(problem, has_many_tokens ? 2 : 1, stream_);
         std::vector<kernels::DecodeShape> seen;
-        for (const std::int32_t rows : {1, 150, 200, 260, 500, 1000, 100'000}) {
-          for (const std::int32_t tokens : {16, 200, 600, 2000}) {
-            for (const std::int32_t longest : {tokens, 4 * tokens}) {
-              say_of_rows(device, rows, tokens, longest);
-              const kernels::DecodeShape shape = kernels::decode_shape(device.params.limits);
-              if (std::find(seen.begin(), seen.end(), shape) != seen.end()) continue;
-              seen.push_back(shape);
-              expect_close(problem, device.run(), "decode");
+        const auto run_once = [&] {
+          const kernels::DecodeShape shape = kernels::decode_shape(device.params.limits);
+          if (std::find(seen.begin(), seen.end(), shape) != seen.end()) return;
+          seen.push_back(shape);
+          expect_close(problem, device.run(), "decode");
+        };
+        kernels::DecodeLimits limits = device.params.limits;
+        for (const std::int32_t max_rows : {9, 100, 600}) {  // usual shapes
+          limits.max_rows = max_rows;
+          device.set_limits(limits);
+          run_once();
+          for (const std::int32_t rows : {1, 150, 200, 260, 500, 1000, 100'000}) {
+            for (const std::int32_t tokens : {16, 200, 600, 2000}) {
+              for (const std::int32_t longest : {tokens, 4 * tokens}) {
+                say_of_rows(device, rows, tokens, longest);
+                run_once();
+              }
             }
           }
         }

@@ -352,6 +352,12 @@ TEST(DecodeChoice, ShortRowsHaveThreadBlocksOfFewWarps) {
            Measured{64, 2, kBf16, 256, 1024, 1024, {4, 4}},
            Measured{96, 8, kBf16, 128, 512, 512, {2, 8}},
            Measured{96, 8, kFp8, 256, 1000, 1993, {4, 4}},
+           Measured{128, 8, kBf16, 64, 892, 5295, {6, 2}},
+           Measured{96, 8, kBf16, 64, 892, 5295, {4, 4}},
+           Measured{96, 8, kBf16, 4, 4096, 4096, {12, 1}},
+           Measured{64, 2, kBf16, 1, 4096, 4096, {8, 2}},
+           Measured{64, 2, kBf16, 1, 1024, 1024, {4, 4}},
+           Measured{256, 1, kBf16, 1, 32768, 32768, {8, 1}},
            Measured{256, 8, kBf16, 512, 128, 128, {4, 2}},
        }) {
     const DecodeLimits limits{.max_rows = its.rows,

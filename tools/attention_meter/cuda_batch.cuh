@@ -63,7 +63,7 @@ inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLaye
                 .batch_invariant_tokens = problem.batch_invariant ? all_tokens : 0,
                 .max_run_tokens = std::min<std::int64_t>(num_query_tokens(problem), 1 << 20),
                 .max_shared_rows = std::min(rows, 4096)};
-  step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens);
+  step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens, problem.lengths);
   step.shares_prefixes = problem.shared_tokens > 0 && problem.reads_shared;
   step.total_q = num_query_tokens(problem);
   step.overlap = true;  // nothing between the calls writes what a call reads early

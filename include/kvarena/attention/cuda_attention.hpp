@@ -94,7 +94,7 @@ struct RowCounts {
   std::int32_t prompts = 0;        ///< rows for prefill
   std::int64_t decode_length = 0;  ///< tokens of all rows for decode attention together, with those
                                    ///< of the step; 0: unknown. A step of many short rows is faster
-                                   ///< when this is known, up to 1.6 times
+                                   ///< when this is known, up to twice
   std::int32_t decode_longest = 0;  ///< tokens of the longest of them
 };
 

@@ -93,6 +93,10 @@ struct RecordedStep {
                                     ///< together; each replay then looks for them. Steps run call
                                     ///< by call look when there are such sequences. Not read in a
                                     ///< cache with groups, whose rows are read one by one
+  std::int32_t row_tokens = 0;  ///< CUDA: tokens that the sequences will have, about; 0: unknown.
+                                ///< Attention is right whatever they have, and fastest for so
+                                ///< many: steps of many short sequences take down to half of the
+                                ///< time. Record other graphs for other lengths
 };
 
 /// K and V of the step's new tokens for one layer.

@@ -69,6 +69,9 @@ options! {
         tokens_per_row: i32,
         /// Each replay looks for sequences that begin with the same blocks.
         shares_prefixes: bool,
+        /// Tokens that the sequences will have, about, which attention is then fastest for; 0:
+        /// unknown.
+        row_tokens: i32,
     }
 }
 

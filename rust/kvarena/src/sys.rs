@@ -9,7 +9,7 @@ use std::mem;
 use std::os::raw::{c_char, c_void};
 
 /// The number of the interface that this file mirrors.
-pub const KVARENA_ABI: u32 = 4;
+pub const KVARENA_ABI: u32 = 5;
 /// CUDA's legacy default stream, as an integer.
 pub const KVARENA_STREAM_LEGACY: usize = 0x1;
 /// CUDA's default stream of the calling thread, as an integer.
@@ -808,7 +808,7 @@ sized_structs! {
         num_rows: i32,
         tokens_per_row: i32,
         shares_prefixes: i32,
-        reserved: i32,
+        row_tokens: i32,
     }
     struct kvarena_write_args {
         struct_size: u64,
@@ -1090,6 +1090,7 @@ sized_structs! {
         total_q: i64,
         num_rows: i32,
         shares_prefixes: i32,
+        host_lengths: *const i32,
     }
     struct kvarena_monitor_options {
         struct_size: u64,

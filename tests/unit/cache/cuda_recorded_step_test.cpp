@@ -272,6 +272,8 @@ TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   const RecordedStep shape{.num_rows = 3, .tokens_per_row = 2};
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 0}), invalid_argument, num_sequences);
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 5}), invalid_argument, num_sequences);
+  EXPECT_FAILS(t.cache.begin_recording({.num_rows = 1, .row_tokens = -1}), invalid_argument,
+               sequence_length);
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 1, .tokens_per_row = 3}), invalid_argument,
                num_tokens);
   EXPECT_FAILS(t.cache.begin_recording(shape), failed_precondition, stream);

@@ -78,6 +78,18 @@ TEST(GroupRowCounts, RowsAreCutWhereTheLayersSeeOtherTokens) {
   EXPECT_EQ(few.classes.decode_longest, 8);
 }
 
+TEST(GroupRowCounts, ARecordedStepMaySayHowLongItsRowsAre) {
+  const auto counts = [](const TableGroup& table, std::int32_t row_tokens) {
+    return count_group_rows(table, kDecode, {.num_rows = 7, .row_tokens = row_tokens}).classes;
+  };
+  EXPECT_EQ(counts(kFull, 0).decode_length, 0) << "unknown";
+  EXPECT_EQ(counts(kFull, 100).decode_length, 700);
+  EXPECT_EQ(counts(kWindow, 5000).decode_longest, 5000) << "the window is taken into account later";
+  EXPECT_EQ(counts(kLongChunk, 100).decode_longest, 100);
+  EXPECT_EQ(counts(kChunk, 100).decode_longest, 8) << "a row has the tokens of its chunk";
+  EXPECT_EQ(counts(kCross, 100).decode_length, 0) << "the encoder's tokens are not known";
+}
+
 /// The largest step of a cache with fp8 K and V, 32 query heads and 8 KV heads, on an H200.
 cuda::AttentionShape fp8_shape(std::int32_t head_dim) {
   cuda::AttentionShape shape;
