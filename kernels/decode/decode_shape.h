@@ -84,12 +84,12 @@ inline DecodeShape usual_shape(const DecodeLimits& limits) noexcept {
 /// cut much, in rounds: a warp needs about as long for a unit whatever the others do. Between its
 /// ends a thread block has one round for each unit of a warp, and half a round at the ends
 /// together. The last wave of thread blocks takes as long as a full one, unless long items are cut.
-inline double rounds_of(const DecodeShape& shape, std::int64_t items, std::int32_t units,
+inline double rounds_of(const DecodeShape& shape, std::int64_t items, std::int64_t units,
                         std::int32_t num_sms) noexcept {
   const std::int64_t places = std::int64_t{num_sms} * shape.per_sm;
   const auto whole = static_cast<double>((items + places - 1) / places);
   const double waves = static_cast<double>(items) / static_cast<double>(places);
-  const double uncut = std::min(0.5, 20.0 / units);
+  const double uncut = std::min(0.5, 20.0 / static_cast<double>(units));
   const auto rounds = static_cast<double>((units + shape.warps - 1) / shape.warps);
   return (waves + (whole - waves) * uncut) * rounds + 0.5 * whole;
 }
@@ -124,8 +124,8 @@ inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   }
   const std::int64_t items =
       std::int64_t{limits.step_rows} * limits.num_kv_heads * column_chunks(limits);
-  const std::int32_t unit = unit_tokens(limits.kv_dtype);
-  const std::int32_t units = std::max(1, (limits.step_row_tokens + unit - 1) / unit);
+  const std::int64_t unit = unit_tokens(limits.kv_dtype);
+  const std::int64_t units = std::max<std::int64_t>(1, (limits.step_row_tokens + unit - 1) / unit);
   const std::int64_t sms = limits.num_sms;
   if (limits.head_dim == 64 && row_items(limits) <= kFewItems && units <= kFewUnits) {
     return shapes.front();  // most multiprocessors have no work

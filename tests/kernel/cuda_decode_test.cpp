@@ -244,6 +244,33 @@ TEST_F(CudaDecode, EveryShapeOfAStep) {
   }
 }
 
+// More work items than thread blocks, told as they are: as on a device of few multiprocessors.
+TEST_F(CudaDecode, ManyShortRows) {
+  constexpr std::int32_t kRows = 40;
+  constexpr std::int32_t kSms = 16;
+  std::uint64_t seed = 9500;
+  for (const DType kv_dtype : {DType::bf16, DType::fp8_e4m3}) {
+    for (const std::int32_t head_dim : kHeadDims) {
+      for (const bool is_even : {false, true}) {
+        AttentionCase c = chunked_case(DType::bf16, head_dim, 4, 16);
+        c.seed = ++seed;
+        c.key_dtype = c.value_dtype = kv_dtype;
+        c.num_kv_heads = 8;
+        Dice dice(c.seed);
+        c.seq_lens.resize(kRows);
+        for (std::int32_t& length : c.seq_lens) length = is_even ? 100 : dice.between(0, 300);
+        const AttentionProblem problem(c);
+        DecodeProblem device(problem, 1, stream_, kSms);
+        say_of_rows(device, kRows, is_even ? 100 : 150, is_even ? 100 : 300);
+        const bool is_usual = kernels::decode_shape(device.params.limits) ==
+                              kernels::usual_shape(device.params.limits);
+        EXPECT_EQ(is_usual, head_dim == 256 || (head_dim == 64 && !is_even));
+        expect_close(problem, device.run(), "decode");
+      }
+    }
+  }
+}
+
 TEST_F(CudaDecode, LongAndManyRowsAreSplitAndCombined) {
   std::vector<AttentionCase> cases;
   for (const std::int32_t kv_heads : {1, 8}) {

@@ -8,6 +8,7 @@
 #include "kvarena/base/views.hpp"
 
 #include "support/environment.hpp"
+#include "support/gpu.hpp"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -25,10 +26,6 @@ namespace kvarena::test {
 
 /// The CUDA call succeeded, or the test goes on failing.
 #define EXPECT_CUDA(call) EXPECT_EQ((call), cudaSuccess)
-
-/// Whether a checker such as compute-sanitizer watches this program: it is a hundred times slower
-/// then, and every array has to be an allocation of its own. KVARENA_SANITIZE_GPU=1 says so.
-inline bool is_watched() { return number_from_environment("KVARENA_SANITIZE_GPU", 0) != 0; }
 
 /// How many random cases make a campaign: KVARENA_TEST_ROUNDS times `usual` (1 by default), few
 /// under a checker.

@@ -28,6 +28,10 @@ inline std::string why_no_gpu(std::size_t num_gpus = 1) {
 /// Whether a machine without a GPU is a failure.
 inline bool is_gpu_required() { return number_from_environment("KVARENA_REQUIRE_GPU", 0) != 0; }
 
+/// Whether a checker such as compute-sanitizer watches this program: it is a hundred times slower
+/// then, and every array has to be an allocation of its own. KVARENA_SANITIZE_GPU=1 says so.
+inline bool is_watched() { return number_from_environment("KVARENA_SANITIZE_GPU", 0) != 0; }
+
 /// A CUDA device on GPU 0, or nullptr.
 inline std::unique_ptr<CudaDevice> make_cuda(const CudaDeviceOptions& options = {}) {
   auto device = CudaDevice::create(options);

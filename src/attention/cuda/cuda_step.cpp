@@ -101,8 +101,9 @@ void describe_rows(const RowCounts& rows, std::int32_t window_tokens,
   limits.step_tokens = rows.decode_tokens;
   const bool is_known = rows.decode_length > 0;
   if (rows.decode < 1 || (!is_known && window_tokens == 0)) return;
-  const std::int64_t most = window_tokens > 0 ? std::int64_t{window_tokens} + rows.decode_tokens - 1
-                                              : std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t seen = std::int64_t{window_tokens} + rows.decode_tokens - 1;
+  const std::int64_t most = window_tokens > 0 ? std::min(seen, kMost) : kMost;
   const std::int64_t longest = is_known ? std::min<std::int64_t>(rows.decode_longest, most) : most;
   const std::int64_t mean = is_known ? (rows.decode_length - 1) / rows.decode + 1 : most;
   limits.step_rows = rows.decode;

@@ -5,6 +5,7 @@
 #include "kvarena/attention/cuda_attention.hpp"
 
 #include "attention/cuda/cuda_step.hpp"
+#include "kernels/decode/decode_shape.h"
 #include "kvarena/base/latent_fp8.hpp"
 
 #include "support/status_matchers.hpp"
@@ -237,6 +238,13 @@ TEST(CudaAttention, DecodeIsToldOfTheLengthsThatItsRowsRead) {
   EXPECT_EQ(limits(0).step_rows, 0) << "unknown";
   EXPECT_EQ(limits(100).step_rows, 3);
   EXPECT_EQ(limits(100).step_row_tokens, 101) << "not more than the window";
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(limits(kMost).step_longest, kMost);
+  EXPECT_EQ(limits(kMost).step_row_tokens, kMost);
+  s.step.rows.decode_length = std::int64_t{3} * kMost;
+  s.step.rows.decode_longest = kMost;
+  EXPECT_EQ(limits(0).step_row_tokens, kMost);
+  EXPECT_EQ(kernels::decode_shape(limits(0)), kernels::usual_shape(limits(0)));
   s.step.rows.decode = 0;
   EXPECT_EQ(limits(100).step_rows, 0);
 }
