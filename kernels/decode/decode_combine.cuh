@@ -160,8 +160,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine_by(const WorkI
   }
 }
 
-/// Combines the partial results `from` of an item. With one thread block a multiprocessor,
-/// registers suffice to load all parts of a group at once.
+/// Combines the partial results `from` of an item. With head_dim 128 and one thread block a
+/// multiprocessor, registers suffice to load all parts of a group at once.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine(const WorkItem& item,
                                                                   const Partials& from,
@@ -239,6 +239,25 @@ __device__ __forceinline__ int fresh_thread() {
   return thread;
 }
 
+/// The dynamic shared memory of a launch of W warps, in bytes: not 0 where a thread block needs
+/// more than the 48 KiB of static shared memory that every GPU allows.
+template <int D, int W, int kOperands>
+inline constexpr std::size_t kDynamicBytes = sizeof(Shared<D, W, kOperands>) > 48 * 1024
+                                                 ? sizeof(Shared<D, W, kOperands>)
+                                                 : 0;
+
+template <int D, int W, int kOperands>
+__device__ __forceinline__ Shared<D, W, kOperands>& shared_memory() {
+  using Memory = Shared<D, W, kOperands>;
+  if constexpr (kDynamicBytes < D, W, kOperands >> 0) {
+    extern __shared__ __align__(alignof(Memory)) char dynamic_memory[];
+    return *reinterpret_cast<Memory*>(dynamic_memory);
+  } else {
+    __shared__ Memory memory;
+    return memory;
+  }
+}
+
 /// Runs a thread block: it takes work items until there are none. The first item is the block's own
 /// index. It takes each later item from a counter while it works on the item before.
 template <class T, class S, int D, int W, int PerSm, class Mode>
@@ -246,7 +265,7 @@ __global__ void __launch_bounds__(W * 32, PerSm)
     decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
                   DecodeConstants constants) {
   using Kernel = decode::Kernel<T, S, D, W, Mode>;
-  __shared__ Shared<D, W, Mode::kOperands> shared;
+  auto& shared = shared_memory<D, W, Mode::kOperands>();
   int index = static_cast<int>(blockIdx.x);
   // The item is read next to the header, not after it. The array is long enough for any index, but
   // the content may be old.

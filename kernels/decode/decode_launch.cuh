@@ -27,7 +27,13 @@ cudaError_t launch_instance(const DecodeParams& params, const DecodeWorkspace& w
                                         : kKernel<T, S, D, W, PerSm, kOperands, false, true>)
                           : (tiles == 1 ? kKernel<T, S, D, W, PerSm, kOperands, true, false>
                                         : kKernel<T, S, D, W, PerSm, kOperands, false, false>);
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(W * 32)};
+  constexpr std::size_t kBytes = kDynamicBytes<D, W, kOperands>;
+  if constexpr (kBytes > 0) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+    if (error != cudaSuccess) return error;
+  }
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(W * 32), kBytes};
   return launch_kernel(kernel, shape, overlap, stream, params, workspace, constants);
 }
 

@@ -25,11 +25,10 @@ struct DecodeLimits {
                                   ///< with more tokens may get longer parts. 0: no fixed parts
   std::int32_t step_tokens = 0;  ///< most query tokens a row of this step, at most q_len; 0: q_len.
                                  ///< Fewer may have a faster launch. The size and the place of the
-                                 ///< counters do not depend on it, and on what follows
-  std::int32_t step_rows = 0;    ///< rows of this step that decode attention serves. 0: unknown;
-                                 ///< then the rest is not read
-  std::int32_t step_row_tokens = 0;  ///< tokens that they read, on average: only those inside a
-                                     ///< window
+                                 ///< counters do not depend on it, nor on what follows
+  std::int32_t step_rows = 0;  ///< rows of this step that decode attention serves. 0: unknown; then
+                               ///< the rest does not matter
+  std::int32_t step_row_tokens = 0;  ///< tokens that they read, on average; at most step_longest
   std::int32_t step_longest = 0;     ///< tokens that the longest of them reads
 };
 

@@ -61,9 +61,9 @@ struct DecodeShape {
 
 /// Returns the launch shape where nothing is known of a step's rows: eight to sixteen warps on a
 /// multiprocessor, as many as registers allow, in two or four thread blocks whose starts and ends
-/// overlap. With few work items it is one thread block of as many warps, so that the items have few
-/// parts. The numbers are measured; see docs/benchmarks.md. With fixed parts, the shape does not
-/// depend on the rows.
+/// overlap. With few work items it is one thread block, or with head_dim 64 two, so that the items
+/// have few parts. The numbers are measured; see docs/benchmarks.md. With fixed parts, the shape
+/// does not depend on the rows.
 inline DecodeShape usual_shape(const DecodeLimits& limits) noexcept {
   const std::int64_t items = limits.fixed_tokens > 0 ? std::int64_t{1} << 40 : row_items(limits);
   // Two operands: with head_dim 96 and 128 a warp needs all the registers that it can have.
@@ -83,7 +83,8 @@ inline DecodeShape usual_shape(const DecodeLimits& limits) noexcept {
 /// Returns the estimated time of a step of `items` equal work items of `units` units that are not
 /// cut much, in rounds: a warp needs about as long for a unit whatever the others do. Between its
 /// ends a thread block has one round for each unit of a warp, and half a round at the ends
-/// together. The last wave of thread blocks takes as long as a full one, unless long items are cut.
+/// together. A last wave that is not full takes the mean of its share and of a full one's time;
+/// where items are long and can be cut, more of the first.
 inline double rounds_of(const DecodeShape& shape, std::int64_t items, std::int64_t units,
                         std::int32_t num_sms) noexcept {
   const std::int64_t places = std::int64_t{num_sms} * shape.per_sm;
@@ -99,7 +100,7 @@ inline double rounds_of(const DecodeShape& shape, std::int64_t items, std::int64
 inline std::span<const DecodeShape> short_row_shapes(const DecodeLimits& limits) noexcept {
   static constexpr DecodeShape k64[] = {{4, 4}, {2, 8}, {1, 16}};
   static constexpr DecodeShape k96[] = {{4, 4}, {2, 8}};
-  static constexpr DecodeShape k128[] = {{4, 3}, {3, 4}, {6, 2}, {2, 6}};
+  static constexpr DecodeShape k128[] = {{4, 3}, {3, 4}, {6, 2}, {2, 6}};  // the last for fp8 alone
   switch (limits.head_dim) {
     case 64: return k64;
     case 96: return k96;
@@ -128,7 +129,7 @@ inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   const std::int64_t units = std::max<std::int64_t>(1, (limits.step_row_tokens + unit - 1) / unit);
   const std::int64_t sms = limits.num_sms;
   if (limits.head_dim == 64 && row_items(limits) <= kFewItems && units <= kFewUnits) {
-    return shapes.front();  // most multiprocessors have no work
+    return shapes.front();  // eight warps would have little to do
   }
   if (items <= 2 * sms || units > kShortUnits) return usual;
   const bool is_even =

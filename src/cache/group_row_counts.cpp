@@ -53,8 +53,8 @@ GroupRowCounts count_group_rows(const TableGroup& table, const cuda::RowClasses&
     *count = std::max(1, left / classes_left--);
     left -= *count;
   }
-  if (!is_cross) {
-    cuda::RowCounts& rows = counts.classes;
+  cuda::RowCounts& rows = counts.classes;
+  if (!is_cross && rows.decode > 0) {
     const bool is_chunk = table.kind == PagedKind::chunk;
     rows.decode_longest = is_chunk ? static_cast<std::int32_t>(std::min<std::int64_t>(
                                          shape.row_tokens, table.limit_tokens))

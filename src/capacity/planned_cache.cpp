@@ -120,7 +120,7 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
       limits.num_q_heads <= std::int64_t{limits.num_kv_heads} * kernels::kMaxDecodeGroup;
   if (target.kind != DeviceKind::cuda || !has_decode) return {workspace_bytes, "B"};
   const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
-  const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
+  const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::usual_shape(limits).per_sm);
   const Formula parts = Formula(limits.max_rows, "rows") +
                         rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
   const Formula partial = parts * heads *

@@ -295,15 +295,14 @@ TEST(DecodeChoice, EveryStepHasAnInstanceAndEveryInstanceHasSteps) {
     const std::int32_t rows = 1 + static_cast<std::int32_t>(random() % 1500);
     DecodeLimits limits{.max_rows = rows,
                         .q_len = one_of({1, 2, 8}),
-                        .num_q_heads = one_of({16, 64}),
-                        .num_kv_heads = one_of({1, 2, 8, 16}),
+                        .num_q_heads = 16 * one_of({1, 2, 4}),
+                        .num_kv_heads = one_of({4, 8, 16}),
                         .head_dim = one_of({64, 96, 128, 256}),
                         .num_sms = one_of({20, 78, 132}),
                         .kv_dtype = random() % 2 == 0 ? DType::fp8_e4m3 : DType::bf16};
     if (random() % 4 == 0) limits.fixed_tokens = 1 << 20;
     if (random() % 4 != 0) {
-      limits.step_rows = 1 + static_cast<std::int32_t>(random()) % rows;
-      limits.step_rows = std::max(limits.step_rows, 1);
+      limits.step_rows = 1 + static_cast<std::int32_t>(random() % static_cast<unsigned>(rows));
       limits.step_longest = 1 + static_cast<std::int32_t>(random() % 6000);
       limits.step_row_tokens = limits.step_longest / one_of({1, 1, 3});
     }

@@ -45,8 +45,8 @@
 
 namespace kvarena::cuda {
 
-/// The largest step that a workspace serves. The schedule depends on this shape: the same shape
-/// gives the same bits.
+/// The largest step that a workspace serves. The schedule depends on this shape and on the step's
+/// RowCounts: the same ones give the same bits.
 struct AttentionShape {
   KvLayerView kv;                       ///< any layer's: only types, heads, dims and sizes matter
   std::int32_t num_q_heads = 0;         ///< a multiple of the KV heads
@@ -95,7 +95,8 @@ struct RowCounts {
   std::int64_t decode_length = 0;  ///< tokens of all rows for decode attention together, with those
                                    ///< of the step; 0: unknown. A step of many short rows is faster
                                    ///< when this is known, up to twice
-  std::int32_t decode_longest = 0;  ///< tokens of the longest of them
+  std::int32_t decode_longest = 0;  ///< tokens of the longest of them; less than their mean counts
+                                    ///< as that
 };
 
 /// The host's figures of a step, and the place of its schedule.

@@ -23,7 +23,7 @@ constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
-/// With more work items (rows x KV heads) than this for each multiprocessor, decode_shape always
+/// With more work items (rows x KV heads) than this for each multiprocessor, usual_shape always
 /// returns the same launch shape.
 constexpr std::int64_t kShapedItems = 2;
 /// Query columns that thread blocks of the columns kernel have.

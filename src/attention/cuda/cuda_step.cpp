@@ -104,8 +104,9 @@ void describe_rows(const RowCounts& rows, std::int32_t window_tokens,
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   const std::int64_t seen = std::int64_t{window_tokens} + rows.decode_tokens - 1;
   const std::int64_t most = window_tokens > 0 ? std::min(seen, kMost) : kMost;
-  const std::int64_t longest = is_known ? std::min<std::int64_t>(rows.decode_longest, most) : most;
   const std::int64_t mean = is_known ? (rows.decode_length - 1) / rows.decode + 1 : most;
+  const std::int64_t longest =
+      is_known ? std::min(std::max<std::int64_t>(rows.decode_longest, mean), most) : most;
   limits.step_rows = rows.decode;
   limits.step_longest = static_cast<std::int32_t>(longest);
   limits.step_row_tokens = static_cast<std::int32_t>(std::min(mean, longest));

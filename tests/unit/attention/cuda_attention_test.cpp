@@ -234,6 +234,8 @@ TEST(CudaAttention, DecodeIsToldOfTheLengthsThatItsRowsRead) {
   EXPECT_EQ(limits(100).step_longest, 101);
   EXPECT_EQ(limits(500).step_row_tokens, 334);
   EXPECT_EQ(limits(500).step_longest, 501);
+  s.step.rows.decode_longest = -1;
+  EXPECT_EQ(limits(0).step_longest, 334) << "not less than the mean";
   s.step.rows.decode_length = s.step.rows.decode_longest = 0;
   EXPECT_EQ(limits(0).step_rows, 0) << "unknown";
   EXPECT_EQ(limits(100).step_rows, 3);
