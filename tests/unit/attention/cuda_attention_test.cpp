@@ -5,7 +5,6 @@
 #include "kvarena/attention/cuda_attention.hpp"
 
 #include "attention/cuda/cuda_step.hpp"
-#include "kernels/decode/decode_shape.h"
 #include "kvarena/base/latent_fp8.hpp"
 
 #include "support/status_matchers.hpp"
@@ -204,51 +203,6 @@ TEST(CudaAttention, ARowsQueryTokensDecideItsKernel) {
   EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 32})) << "decode attention does not take 80";
   shape.compute_capability = 100;
   EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 0}));
-}
-
-TEST(CudaAttention, RowsAreCountedByClass) {
-  const std::int32_t tokens[] = {1, 0, 2, 3, 33, 32, 1, 500};
-  const cuda::RowCounts counts = cuda::count_rows({2, 32}, tokens);
-  EXPECT_EQ(counts.decode, 3);
-  EXPECT_EQ(counts.columns, 2);
-  EXPECT_EQ(counts.prompts, 2) << "a row without query tokens is none";
-  EXPECT_EQ(counts.decode_length, 0) << "unknown";
-  const std::int32_t lengths[] = {10, 900, 70, 900, 900, 900, 5, 900};
-  const cuda::RowCounts known = cuda::count_rows({2, 32}, tokens, lengths);
-  EXPECT_EQ(known.decode_length, 85);
-  EXPECT_EQ(known.decode_longest, 70);
-}
-
-// Decode attention of many short rows has another launch, which needs to know of them.
-TEST(CudaAttention, DecodeIsToldOfTheLengthsThatItsRowsRead) {
-  Small s;
-  s.step.rows = {.decode = 3, .decode_tokens = 2, .decode_length = 1000, .decode_longest = 700};
-  const auto limits = [&](std::int32_t window) {
-    return cuda::plan_step(s.step, 4, window).decode;
-  };
-  EXPECT_EQ(limits(0).step_tokens, 2);
-  EXPECT_EQ(limits(0).step_rows, 3);
-  EXPECT_EQ(limits(0).step_row_tokens, 334);
-  EXPECT_EQ(limits(0).step_longest, 700);
-  EXPECT_EQ(limits(100).step_row_tokens, 101) << "both query tokens see 100";
-  EXPECT_EQ(limits(100).step_longest, 101);
-  EXPECT_EQ(limits(500).step_row_tokens, 334);
-  EXPECT_EQ(limits(500).step_longest, 501);
-  s.step.rows.decode_longest = -1;
-  EXPECT_EQ(limits(0).step_longest, 334) << "not less than the mean";
-  s.step.rows.decode_length = s.step.rows.decode_longest = 0;
-  EXPECT_EQ(limits(0).step_rows, 0) << "unknown";
-  EXPECT_EQ(limits(100).step_rows, 3);
-  EXPECT_EQ(limits(100).step_row_tokens, 101) << "not more than the window";
-  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
-  EXPECT_EQ(limits(kMost).step_longest, kMost);
-  EXPECT_EQ(limits(kMost).step_row_tokens, kMost);
-  s.step.rows.decode_length = std::int64_t{3} * kMost;
-  s.step.rows.decode_longest = kMost;
-  EXPECT_EQ(limits(0).step_row_tokens, kMost);
-  EXPECT_EQ(kernels::decode_shape(limits(0)), kernels::usual_shape(limits(0)));
-  s.step.rows.decode = 0;
-  EXPECT_EQ(limits(100).step_rows, 0);
 }
 
 TEST(CudaAttention, ARowsKernelDoesNotDependOnTheSizeOfItsStep) {
