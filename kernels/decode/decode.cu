@@ -25,8 +25,8 @@ struct Instance {
   std::int32_t head_dim;
   DecodeShape shape;
   std::int32_t operands;
-  decltype(&decode::launch_instance<__half, __half, 64, 1, 1, 1>) launch;
-  decltype(&decode::load_instance<__half, __half, 64, 1, 1, 1>) load;
+  decode::LaunchInstance launch;
+  decode::LoadInstance load;
 };
 
 template <class T, class S, int D, int W, int PerSm, int kOperands>

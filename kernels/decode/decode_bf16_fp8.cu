@@ -3,12 +3,8 @@
 namespace kvarena::kernels::decode {
 
 #define DECODE_INSTANCE(dim, warps, per_sm)
-#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands)                      \
-  template cudaError_t                                                         \
-  launch_instance<__nv_bfloat16, __nv_fp8_e4m3, dim, warps, per_sm, operands>( \
-      const DecodeParams&, const DecodeWorkspace&, int, bool, cudaStream_t);   \
-  template Status                                                              \
-  load_instance<__nv_bfloat16, __nv_fp8_e4m3, dim, warps, per_sm, operands>() noexcept;
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands) \
+  KVARENA_COMPILE_DECODE(__nv_bfloat16, __nv_fp8_e4m3, dim, warps, per_sm, operands)
 #include "kernels/decode/instances.def"
 
 }  // namespace kvarena::kernels::decode

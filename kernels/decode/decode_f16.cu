@@ -3,10 +3,8 @@
 namespace kvarena::kernels::decode {
 
 #define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands)
-#define DECODE_INSTANCE(dim, warps, per_sm)                                    \
-  template cudaError_t launch_instance<__half, __half, dim, warps, per_sm, 1>( \
-      const DecodeParams&, const DecodeWorkspace&, int, bool, cudaStream_t);   \
-  template Status load_instance<__half, __half, dim, warps, per_sm, 1>() noexcept;
+#define DECODE_INSTANCE(dim, warps, per_sm) \
+  KVARENA_COMPILE_DECODE(__half, __half, dim, warps, per_sm, 1)
 #include "kernels/decode/instances.def"
 
 }  // namespace kvarena::kernels::decode

@@ -46,3 +46,9 @@ Status load_instance() noexcept {
 }
 
 }  // namespace kvarena::kernels::decode
+
+/// Compiles an instance, in the namespace decode.
+#define KVARENA_COMPILE_DECODE(T, S, D, W, PerSm, kOperands)                                \
+  template cudaError_t launch_instance<T, S, D, W, PerSm, kOperands>(                       \
+      const DecodeParams&, const DecodeWorkspace&, int blocks, bool overlap, cudaStream_t); \
+  template Status load_instance<T, S, D, W, PerSm, kOperands>() noexcept;

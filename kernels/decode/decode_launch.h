@@ -10,6 +10,10 @@
 
 namespace kvarena::kernels::decode {
 
+using LaunchInstance = cudaError_t (*)(const DecodeParams&, const DecodeWorkspace&, int blocks,
+                                       bool overlap, cudaStream_t stream);
+using LoadInstance = Status (*)() noexcept;
+
 /// Launches the decode kernel of one instance: T is the type of q and out, S that of K and V.
 template <class T, class S, int D, int W, int PerSm, int kOperands>
 cudaError_t launch_instance(const DecodeParams& params, const DecodeWorkspace& workspace,

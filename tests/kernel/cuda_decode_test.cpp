@@ -23,6 +23,11 @@ using kernels::DecodeScheduleParams;
 constexpr std::int32_t kGroups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16};
 constexpr std::int32_t kBlockSizes[] = {16, 32, 48, 64, 128};
 constexpr std::int32_t kHeadDims[] = {64, 96, 128, 256};
+/// Of q and out, and of K and V.
+constexpr std::pair<DType, DType> kTypes[] = {{DType::bf16, DType::bf16},
+                                              {DType::f16, DType::f16},
+                                              {DType::bf16, DType::fp8_e4m3},
+                                              {DType::f16, DType::fp8_e4m3}};
 
 AttentionCase chunked_case(DType dtype, std::int32_t head_dim, std::int32_t group,
                            std::int32_t block_size) {
@@ -72,10 +77,7 @@ class CudaDecode : public CudaTest {
 TEST_F(CudaDecode, EveryTypeDimGroupAndBlockSizeOverRaggedLengths) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 0;
-  for (const auto& [dtype, kv_dtype] : {std::pair{DType::bf16, DType::bf16},
-                                        {DType::f16, DType::f16},
-                                        {DType::bf16, DType::fp8_e4m3},
-                                        {DType::f16, DType::fp8_e4m3}}) {
+  for (const auto& [dtype, kv_dtype] : kTypes) {
     for (const std::int32_t head_dim : kHeadDims) {
       for (const std::int32_t group : kGroups) {
         for (const std::int32_t block_size : kBlockSizes) {
@@ -203,10 +205,7 @@ std::size_t num_shapes(DType kv_dtype, std::int32_t head_dim) {
 // Every shape of instances.def with one operand, in the workspaces of the usual ones.
 TEST_F(CudaDecode, EveryShapeOfAStep) {
   std::uint64_t seed = 9000;
-  for (const auto& [dtype, kv_dtype] : {std::pair{DType::bf16, DType::bf16},
-                                        {DType::f16, DType::f16},
-                                        {DType::bf16, DType::fp8_e4m3},
-                                        {DType::f16, DType::fp8_e4m3}}) {
+  for (const auto& [dtype, kv_dtype] : kTypes) {
     for (const std::int32_t head_dim : kHeadDims) {
       for (const bool has_many_tokens : {false, true}) {
         AttentionCase c = chunked_case(dtype, head_dim, 4, seed % 2 == 0 ? 16 : 48);

@@ -93,10 +93,10 @@ struct RowCounts {
   std::int32_t column_tokens = 0;  ///< most query tokens of one of these
   std::int32_t prompts = 0;        ///< rows for prefill
   std::int64_t decode_length = 0;  ///< tokens of all rows for decode attention together, with those
-                                   ///< of the step; 0: unknown. A step of many short rows is faster
-                                   ///< when this is known, up to twice
-  std::int32_t decode_longest = 0;  ///< tokens of the longest of them; less than their mean counts
-                                    ///< as that
+                                   ///< of the step; 0: unknown. When this is known, many short rows
+                                   ///< take less time, down to half
+  std::int32_t decode_longest = 0;  ///< tokens of the longest of these rows. If this is less than
+                                    ///< their mean, the mean is taken
 };
 
 /// The host's figures of a step, and the place of its schedule.
@@ -146,8 +146,8 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads
 /// has a type that the other kernels do not take.
 KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
 
-/// Counts a row of `query_tokens` query tokens, which are the last of its `length` tokens. A length
-/// of 0 is unknown; then those of all rows must be.
+/// Counts a row of `query_tokens` query tokens, which are the last of its `length` tokens. Give the
+/// lengths of all rows, or 0 for all rows if they are unknown.
 constexpr void count_row(const RowClasses& classes, std::int32_t query_tokens, RowCounts& counts,
                          std::int32_t length = 0) noexcept {
   if (query_tokens < 1) return;
