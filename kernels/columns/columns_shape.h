@@ -67,7 +67,7 @@ constexpr ColumnsShape columns_shape(std::int32_t head_dim, ColumnsKind kind) no
     case ColumnsKind::latent_16: return {16, 64, 2, 1};
     case ColumnsKind::latent_32: return {32, 64, 2, 1};
     case ColumnsKind::latent_64: return {64, 64, 2, 1};
-    case ColumnsKind::narrow_short: return {64, 32, 3, 2};
+    case ColumnsKind::narrow_short: return {64, 64, 2, 2};
     case ColumnsKind::wide_short: return {128, 48, 6, 1};
     case ColumnsKind::narrow_fp8: return fp8_columns_shape(head_dim, false);
     case ColumnsKind::wide_fp8: return fp8_columns_shape(head_dim, true);
