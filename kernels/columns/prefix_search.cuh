@@ -12,6 +12,7 @@
 #include "kernels/columns/columns_rows.cuh"
 #include "kernels/columns/prefix_plan.h"
 #include "kernels/columns/shared_prefixes.h"
+#include "kernels/common/cluster.cuh"
 
 #include <cub/block/block_scan.cuh>
 
@@ -77,19 +78,6 @@ struct Search {
   __device__ int query_tokens(int i) const { return load_row(p, row[i]).q_len; }
   __device__ bool is_follower(int i) const { return leader[i] >= 0 && leader[i] != i; }
 };
-
-/// Waits for all threads of the cluster; what they wrote is visible after that.
-__device__ inline void sync_cluster() {
-  asm volatile(
-      "barrier.cluster.arrive.release;\n"
-      "barrier.cluster.wait.acquire;" ::
-          : "memory");
-}
-__device__ inline int rank_in_cluster() {
-  int rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
 
 /// Lists the rows that may share a prefix, and clears the output of all rows.
 __device__ inline void list_rows(Search& s, int most) {

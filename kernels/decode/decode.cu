@@ -29,22 +29,22 @@ struct Instance {
   decode::LoadInstance load;
 };
 
-template <class T, class S, int D, int W, int PerSm, int kOperands>
+template <class T, class S, int D, int W, int PerSm, int kCluster, int kOperands>
 constexpr Instance kInstance{kTypeOf<T>,
                              kTypeOf<S>,
                              D,
-                             {W, PerSm},
+                             {W, PerSm, kCluster},
                              kOperands,
-                             decode::launch_instance<T, S, D, W, PerSm, kOperands>,
-                             decode::load_instance<T, S, D, W, PerSm, kOperands>};
+                             decode::launch_instance<T, S, D, W, PerSm, kCluster, kOperands>,
+                             decode::load_instance<T, S, D, W, PerSm, kCluster, kOperands>};
 
 constexpr Instance kInstances[] = {
-#define DECODE_INSTANCE(dim, warps, per_sm)                       \
-  kInstance<__nv_bfloat16, __nv_bfloat16, dim, warps, per_sm, 1>, \
-      kInstance<__half, __half, dim, warps, per_sm, 1>,
-#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands)                \
-  kInstance<__nv_bfloat16, __nv_fp8_e4m3, dim, warps, per_sm, operands>, \
-      kInstance<__half, __nv_fp8_e4m3, dim, warps, per_sm, operands>,
+#define DECODE_INSTANCE(dim, warps, per_sm, cluster)                       \
+  kInstance<__nv_bfloat16, __nv_bfloat16, dim, warps, per_sm, cluster, 1>, \
+      kInstance<__half, __half, dim, warps, per_sm, cluster, 1>,
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, cluster, operands)                \
+  kInstance<__nv_bfloat16, __nv_fp8_e4m3, dim, warps, per_sm, cluster, operands>, \
+      kInstance<__half, __nv_fp8_e4m3, dim, warps, per_sm, cluster, operands>,
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
 #undef DECODE_FP8_INSTANCE
@@ -101,15 +101,15 @@ Status launch_decode(const DecodeParams& given, bool overlap, cudaStream_t strea
   const DecodeWorkspace workspace = decode_workspace(limits);
   const std::int64_t items =
       std::int64_t{workspace.max_parts} * limits.num_kv_heads * workspace.chunks;
-  const auto blocks =
-      static_cast<int>(std::min<std::int64_t>(std::int64_t{limits.num_sms} * shape.per_sm, items));
+  const auto turns =
+      static_cast<int>(std::min<std::int64_t>(places_of(shape, limits.num_sms), items));
   for (const Instance& instance : kInstances) {
     if (instance.dtype != params.dtype || instance.kv_dtype != limits.kv_dtype ||
         instance.head_dim != limits.head_dim || instance.shape != shape ||
         instance.operands != column_operands(limits)) {
       continue;
     }
-    return launch_status(instance.launch(params, workspace, blocks, overlap, stream));
+    return launch_status(instance.launch(params, workspace, turns, overlap, stream));
   }
   if (Status s = check_enum(Resource::dtype, params.dtype, DType::latent_fp8); !s) return s;
   const bool is_16_bit = params.dtype == DType::bf16 || params.dtype == DType::f16;

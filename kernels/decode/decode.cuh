@@ -7,6 +7,7 @@
 /// t) = (l / 4, l % 4), as in the PTX description of the fragments: S^T holds tokens token_of(g)
 /// and token_of(g) + 8 of columns 2t and 2t + 1.
 
+#include "kernels/common/cluster.cuh"
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/decode/decode.h"
 #include "kernels/decode/decode_tiles.cuh"
@@ -84,7 +85,8 @@ struct alignas(16) WorkItem {
 };
 
 /// The shared memory of one warp. It holds the query operands during the loop over units, and the
-/// warp's result after that.
+/// warp's result after that. In a cluster, the first warp's then gets the result of the thread
+/// block, with the maximum and sum of a column behind its dims.
 template <int D, int kOperands>
 union WarpShared {
   uint4 q[kOperands][D / 32][32];  // [operand][two steps][lane]
@@ -100,17 +102,20 @@ struct Shared {
   int is_last;
 };
 
-/// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile,
-/// that each row has one query token, and how many operands of query columns a thread block has.
-template <bool kOneTile_, bool kOneToken_, int kOperands_>
+/// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile, so
+/// that the inner loop has one multiplication between a table entry and an address, that each row
+/// has one query token, how many operands of query columns a thread block has, and
+/// how many thread blocks a cluster.
+template <bool kOneTile_, bool kOneToken_, int kOperands_, int kCluster_>
 struct LaunchMode {
+  static constexpr int kCluster = kCluster_;
   static constexpr int kOperands = kOperands_;  ///< eight query columns each
   static constexpr bool kOneTile = kOneTile_;
   static constexpr bool kOneToken = kOneToken_;
 };
 
-/// The state of a thread block. `Mode` is a LaunchMode.
-/// The inner loop then needs only one multiplication between a table entry and an address.
+/// The state of a thread block. `Mode` is a LaunchMode. The thread blocks of a cluster work on the
+/// same item; its units are dealt to the warps of all of them.
 template <class T, class S, int D, int W, class Mode>
 struct Kernel {
   using Tile = decode::Tile<S, D>;
@@ -119,6 +124,8 @@ struct Kernel {
   static constexpr int kUnitTokens = kTiles * kTileTokens;
   static constexpr int kOperands = Mode::kOperands;
   static constexpr int kChunkColumns = kOperands * kColumns;
+  static constexpr int kCluster = Mode::kCluster;
+  static constexpr int kUnitStep = kCluster * W;  ///< from a warp's unit to its next one
   using Accumulator = decode::Accumulator<D, kOperands>;
   const DecodeParams& p;
   const DecodeWorkspace w;
@@ -138,9 +145,16 @@ struct Kernel {
   __device__ const DecodePart* parts() const {
     return reinterpret_cast<const DecodePart*>(workspace() + w.parts);
   }
-  /// Returns the counters of a slot: arrived parts of the group, and arrived groups of the item.
+  /// Returns the counters of a slot: arrived parts of the group, and arrived groups of the item. In
+  /// a cluster each thread block has counters of its own.
   __device__ int* counters(std::int64_t slot) const {
-    return reinterpret_cast<int*>(workspace() + w.counters) + slot * 2;
+    return reinterpret_cast<int*>(workspace() + w.counters) + (slot * kCluster + rank()) * 2;
+  }
+  /// Returns the index of the thread block in its cluster.
+  __device__ static int rank() { return kCluster > 1 ? rank_in_cluster() : 0; }
+  /// Returns the warp's first unit of an item.
+  __device__ int first_unit(const WorkItem& item) const {
+    return item.part.first_unit + rank() * W + warp;
   }
   __device__ std::int64_t slot(const WorkItem& item, int part) const {
     return (static_cast<std::int64_t>(item.part.first_slot) + part) * heads + item.head * chunks +
@@ -154,6 +168,26 @@ struct Kernel {
   }
   __device__ float* outputs(std::int64_t slot) const {
     return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kChunkColumns * D;
+  }
+
+  /// An element of a result is four neighbouring dims of a query column: their sums, which are not
+  /// normalised, with the maximum and the sum of the column.
+  struct Merged {
+    float maximum;
+    float sum;
+    float4 o;
+  };
+  static constexpr int kElements = D / 4;  ///< of a column
+  /// The elements of an item's result that this thread block combines.
+  struct Share {
+    int begin;
+    int end;
+  };
+  __device__ Share share_of(const WorkItem& item) const {
+    const int all = min(kChunkColumns, num_columns(item) - item.chunk * kChunkColumns) * kElements;
+    if constexpr (kCluster == 1) return {0, all};
+    const int most = (all + kCluster - 1) / kCluster;
+    return {min(all, rank() * most), min(all, (rank() + 1) * most)};
   }
 
   /// Partial results to combine: of parts first, first + step, .. of an item.
@@ -291,20 +325,24 @@ struct Kernel {
   __device__ void stream(Accumulator& acc, Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
                          const WorkItem& item, bool takes, int& taken) const;
   __device__ void stage(const Accumulator& acc) const;
-  __device__ void merge_warps(const WorkItem& item) const;
+  __device__ Merged merge_warps(int column, int dim) const;
+  __device__ void merge_block(const WorkItem& item) const;
+  __device__ void stage_block(const WorkItem& item) const;
+  __device__ void merge_cluster(const WorkItem& item) const;
   __device__ void store_partial(std::int64_t slot, bool of_group, int column, int dim,
-                                float maximum, float sum, float4 o) const;
+                                bool is_first, const Merged& result) const;
   template <int kAtOnce>
   __device__ void combine_by(const WorkItem& item, const Partials& from, bool is_group) const;
   __device__ void combine(const WorkItem& item, const Partials& from, bool is_group) const;
-  __device__ void write_output(const WorkItem& item, int column, int dim, float maximum, float sum,
-                               float4 o) const;
+  __device__ void write_output(const WorkItem& item, int column, int dim,
+                               const Merged& result) const;
   __device__ void arrive(const WorkItem& item) const;
+  __device__ void finish(WorkItem (&items)[2], int turn, bool more, int& next) const;
   __device__ bool is_last_of(int* arrived, int expected) const;
   /// Takes a work item that no thread block has taken yet, and returns its index.
-  __device__ int take() const {
-    return static_cast<int>(gridDim.x) + atomicAdd(&header()->next_work, 1);
-  }
+  __device__ int take() const { return num_turns() + atomicAdd(&header()->next_work, 1); }
+  /// Returns the work items that all thread blocks or clusters do at once.
+  __device__ static int num_turns() { return static_cast<int>(gridDim.x) / kCluster; }
   /// Counts this thread block as finished. The last one resets the counters for the next launch.
   __device__ void leave() const {
     if (thread != 0) return;

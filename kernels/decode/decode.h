@@ -8,9 +8,9 @@
 /// grow, join and leave.
 ///
 /// A tile is 16 tokens of one KV head. A unit is what a warp loads at once: one tile, or two tiles
-/// of fp8. The schedule cuts a row's units into parts of about equal bytes. A thread block takes
-/// one part of one KV head at a time. The parts of one (row, head) are combined in a fixed order in
-/// the same launch, so the same inputs give the same bits.
+/// of fp8. The schedule cuts a row's units into parts of about equal bytes. A thread block, or a
+/// cluster of them, takes one part of one KV head at a time. The parts of one (row, head) are
+/// combined in a fixed order in the same launch, so the same inputs give the same bits.
 ///
 /// A row has 1 .. limits.q_len query tokens, each row its own number. Rows with none or more, rows
 /// without a table, and rows of shared tokens are skipped; their outputs are not written. Rows that

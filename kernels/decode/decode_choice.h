@@ -4,9 +4,9 @@
 /// How a step is cut into parts: the length of parts, the cut of a row, and the order of parts. The
 /// schedule on the device and its test on the host share this arithmetic. Plain numbers, no CUDA.
 ///
-/// A round is one unit for each warp of a thread block. Parts are whole rounds, so that the warps
-/// have equal shares. The choice counts in steps: one round, or a power of two of rounds when a row
-/// is longer than kMaxSteps rounds.
+/// A round is one unit for each warp of a thread block, or of all of a cluster. Parts are whole
+/// rounds, so that the warps have equal shares. The choice counts in steps: one round, or a power
+/// of two of rounds when a row is longer than kMaxSteps rounds.
 
 #include "kernels/decode/decode_workspace.h"
 #include "kvarena/base/export.hpp"
@@ -35,12 +35,24 @@ KVARENA_HOST_DEVICE constexpr std::int32_t divide_up(std::int32_t a, std::int32_
 
 /// What cuts parts: the launch, and what one part of all KV heads costs.
 struct CutShape {
-  std::int32_t warps;       ///< of a thread block
-  std::int32_t per_sm;      ///< thread blocks of a multiprocessor
-  std::int32_t places;      ///< thread blocks that run at once
-  std::int32_t heads;       ///< work items of a part: KV heads times column chunks
-  std::int32_t most_parts;  ///< of rows that have units; each other row has one
+  std::int32_t warps;        ///< of a thread block, or of all of a cluster
+  std::int32_t per_sm;       ///< thread blocks of a multiprocessor
+  std::int32_t places;       ///< thread blocks, or clusters of them, that run at once
+  std::int32_t heads;        ///< work items of a part: KV heads times column chunks
+  std::int32_t most_parts;   ///< of rows that have units; each other row has one
+  std::int32_t cluster = 1;  ///< thread blocks of a cluster
 };
+
+/// Returns what cuts parts, for the launch shape of a step.
+inline CutShape cut_shape(const DecodeLimits& limits, const DecodeWorkspace& workspace) noexcept {
+  const DecodeShape shape = decode_shape(limits);
+  return {.warps = shape.warps * shape.cluster,
+          .per_sm = shape.per_sm,
+          .places = places_of(shape, limits.num_sms),
+          .heads = limits.num_kv_heads * workspace.chunks,
+          .most_parts = workspace.max_parts - limits.max_rows,
+          .cluster = shape.cluster};
+}
 
 /// How rows are cut.
 struct PartLength {
@@ -148,8 +160,11 @@ KVARENA_HOST_DEVICE constexpr std::int32_t count_parts(const StepCounts& counts,
 /// parts of at most `length` steps. The work items fit 31 bits.
 KVARENA_HOST_DEVICE constexpr float cost_of(const StepCounts& counts, const CutShape& shape,
                                             std::int32_t length, std::int32_t parts) noexcept {
-  // The cost of starting and ending a part, in units that a thread block could have read meanwhile.
-  const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
+  // The cost of starting and ending a part, in units that a thread block, or a cluster, could have
+  // read meanwhile.
+  const float overhead = shape.cluster > 1   ? 24.0F * static_cast<float>(shape.cluster)
+                         : shape.per_sm == 1 ? 24.0F
+                                             : 6.0F;
   const auto step = static_cast<float>(std::int64_t{shape.warps} << counts.bits);
   const auto places = static_cast<float>(shape.places);
   // Parts longer than half of `length`: all but the rows that are no longer than that.
@@ -178,7 +193,7 @@ KVARENA_HOST_DEVICE constexpr std::int32_t parts_of_waves(const CutShape& shape,
 /// at least two units to be worth the start of the block.
 KVARENA_HOST_DEVICE constexpr std::int32_t smallest_length(const CutShape& shape,
                                                            std::int32_t bits) noexcept {
-  return shape.per_sm == 1 || bits > 0 ? 1 : 2;
+  return shape.per_sm == 1 || shape.cluster > 1 || bits > 0 ? 1 : 2;
 }
 
 /// A part length and its estimated cost. The candidate of `waves` waves, 1 .. kMaxWaves, is the

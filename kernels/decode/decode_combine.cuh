@@ -9,7 +9,8 @@ namespace kvarena::kernels::decode {
 
 /// Items of this many parts or more are combined in two rounds: first the parts of each group of
 /// kGroupParts, then the groups. The thread block that arrives last in a group, or in the item,
-/// combines it. So nobody waits for anybody, and the order of the sums is always the same.
+/// combines it. So nobody waits for another part, and the order of the sums is always the same. In
+/// a cluster the thread blocks of the same index do so, each with its share of the elements.
 inline constexpr int kGroupedParts = 24;
 inline constexpr int kGroupParts = 12;
 
@@ -26,88 +27,148 @@ __device__ __forceinline__ void scale_by(float4& v, float factor) {
   v.w *= factor;
 }
 
-/// Normalises and stores four adjacent dims of a column.
+/// Normalises and stores an element of the output.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::write_output(const WorkItem& item,
                                                                        int column, int dim,
-                                                                       float maximum, float sum,
-                                                                       float4 o) const {
-  const int global_column = item.chunk * kChunkColumns + column;
-  const Place place = place_of(item, global_column);
+                                                                       const Merged& result) const {
+  const Place place = place_of(item, item.chunk * kChunkColumns + column);
   // When a sink is far above every logit, the sum is infinite and the output 0, which is correct.
   const float* const sink = p.sinks == nullptr ? nullptr : p.sinks + place.head;
+  float sum = result.sum;
   const bool is_empty = sum == 0.0F;  // no token is seen; a NaN stays one
   constexpr float kBits = static_cast<float>(kWeightBits<Math>);
-  if (sink != nullptr && !is_empty) sum += exp2f(*sink * kLog2e - maximum + kBits);
+  if (sink != nullptr && !is_empty) sum += exp2f(*sink * kLog2e - result.maximum + kBits);
+  float4 o = result.o;
   scale_by(o, is_empty ? 0.0F : head_scale(p.scales.value, item) / sum);
   const uint2 packed = {pack_pair<T>(o.x, o.y), pack_pair<T>(o.z, o.w)};
   *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + bytes_to(place, p.out_token_stride) +
                             dim * 2) = packed;
   if (p.lse != nullptr && dim == 0) {
-    const float lse = is_empty ? -INFINITY : (maximum + log2f(sum) - kBits) / kLog2e;
+    const float lse = is_empty ? -INFINITY : (result.maximum + log2f(sum) - kBits) / kLog2e;
     p.lse[std::int64_t{place.token} * p.limits.num_q_heads + place.head] =
         lse == INFINITY ? *sink : lse;
   }
 }
 
-/// Stores four adjacent dims of a column of a partial result.
+/// Stores an element of a partial result. With dim 0, or if it is the first element of its thread
+/// block, what belongs to its column too: two thread blocks of a cluster may store the same.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::store_partial(std::int64_t slot,
-                                                                        bool of_group, int column,
-                                                                        int dim, float maximum,
-                                                                        float sum, float4 o) const {
-  __stcg(reinterpret_cast<float4*>(outputs(slot) + column * D + dim), o);
-  if (dim == 0) __stcg(max_sum(slot, of_group) + column, make_float2(maximum, sum));
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::store_partial(
+    std::int64_t slot, bool of_group, int column, int dim, bool is_first,
+    const Merged& result) const {
+  __stcg(reinterpret_cast<float4*>(outputs(slot) + column * D + dim), result.o);
+  if (dim == 0 || (kCluster > 1 && is_first)) {
+    __stcg(max_sum(slot, of_group) + column, make_float2(result.maximum, result.sum));
+  }
 }
 
-/// Adds up the results of the warps (staged in shared memory), and stores the output or a partial
-/// result.
+/// Adds up the results of the warps, which are staged in shared memory.
 template <class T, class S, int D, int W, class Mode>
-__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::merge_warps(const WorkItem& item) const {
+__device__ __forceinline__ auto Kernel<T, S, D, W, Mode>::merge_warps(int column, int dim) const
+    -> Merged {
+  Merged result{-INFINITY, 0.0F, make_float4(0.0F, 0.0F, 0.0F, 0.0F)};
+#pragma unroll
+  for (int i = 0; i < W; ++i) result.maximum = fmaxf(result.maximum, shared.max_sum[i][column][0]);
+#pragma unroll
+  for (int i = 0; i < W; ++i) {
+    const float its = shared.max_sum[i][column][0];
+    const float weight = its == -INFINITY ? 0.0F : exp2_fast(its - result.maximum);
+    result.sum += weight * shared.max_sum[i][column][1];
+    add_scaled(result.o, weight, *reinterpret_cast<const float4*>(&shared.warps[i].o[column][dim]));
+  }
+  return result;
+}
+
+/// Adds up the results of the warps, and stores the output or a partial result.
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::merge_block(const WorkItem& item) const {
   const int columns = min(kChunkColumns, num_columns(item) - item.chunk * kChunkColumns);
   const bool whole = item.part.num_parts == 1;
   const std::int64_t at = whole ? 0 : slot(item, item.part.part);
-  for (int e = thread; e < columns * (D / 4); e += W * 32) {
-    const int column = e / (D / 4);
-    const int dim = e % (D / 4) * 4;
-    float maximum = -INFINITY;
+  for (int e = thread; e < columns * kElements; e += W * 32) {
+    const int column = e / kElements;
+    const int dim = e % kElements * 4;
+    const Merged result = merge_warps(column, dim);
+    if (whole) {
+      write_output(item, column, dim, result);
+    } else {
+      store_partial(at, false, column, dim, false, result);
+    }
+  }
+}
+
+/// Adds up the results of the warps, and stages the sum for the other thread blocks of the cluster.
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stage_block(const WorkItem& item) const {
+  const int columns = min(kChunkColumns, num_columns(item) - item.chunk * kChunkColumns);
+  for (int e = thread; e < columns * kElements; e += W * 32) {
+    const int column = e / kElements;
+    const int dim = e % kElements * 4;
+    const Merged result = merge_warps(column, dim);
+    float* const staged = shared.warps[0].o[column];
+    *reinterpret_cast<float4*>(staged + dim) = result.o;
+    if (dim == 0) *reinterpret_cast<float2*>(staged + D) = make_float2(result.maximum, result.sum);
+  }
+}
+
+/// Adds up this thread block's share of the results of the cluster, which are staged, and stores
+/// the output or a partial result.
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::merge_cluster(
+    const WorkItem& item) const {
+  const Share share = share_of(item);
+  const bool whole = item.part.num_parts == 1;
+  const std::int64_t at = whole ? 0 : slot(item, item.part.part);
+  for (int e = share.begin + thread; e < share.end; e += W * 32) {
+    const int column = e / kElements;
+    const int dim = e % kElements * 4;
+    const float* const staged = shared.warps[0].o[column];
+    float2 its[kCluster];
+    float4 o[kCluster];
 #pragma unroll
-    for (int i = 0; i < W; ++i) maximum = fmaxf(maximum, shared.max_sum[i][column][0]);
-    float sum = 0.0F;
-    float4 o = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    for (int i = 0; i < kCluster; ++i) {
+      const std::uint32_t from = address_in_cluster(staged, i);
+      its[i] = load_float2_in_cluster(from + D * 4);
+      o[i] = load_float4_in_cluster(from + dim * 4);
+    }
+    Merged result{-INFINITY, 0.0F, make_float4(0.0F, 0.0F, 0.0F, 0.0F)};
 #pragma unroll
-    for (int i = 0; i < W; ++i) {
-      const float its = shared.max_sum[i][column][0];
-      const float weight = its == -INFINITY ? 0.0F : exp2_fast(its - maximum);
-      sum += weight * shared.max_sum[i][column][1];
-      add_scaled(o, weight, *reinterpret_cast<const float4*>(&shared.warps[i].o[column][dim]));
+    for (const float2& v : its) result.maximum = fmaxf(result.maximum, v.x);
+#pragma unroll
+    for (int i = 0; i < kCluster; ++i) {
+      const float weight = its[i].x == -INFINITY ? 0.0F : exp2_fast(its[i].x - result.maximum);
+      result.sum += weight * its[i].y;
+      add_scaled(result.o, weight, o[i]);
     }
     if (whole) {
-      write_output(item, column, dim, maximum, sum, o);
+      write_output(item, column, dim, result);
     } else {
-      store_partial(at, false, column, dim, maximum, sum, o);
+      store_partial(at, false, column, dim, e == share.begin, result);
     }
   }
 }
 
 /// Combines the partial results `from` of an item. Stores the output, or with `is_group` the result
 /// of the group that begins at `from.first`. An element is four dims of a column. With many
-/// results, several lanes share an element. The order depends on the shape and their number alone.
+/// results, several lanes share an element. The order depends on the shape, their number and the
+/// columns.
 template <class T, class S, int D, int W, class Mode>
 template <int kAtOnce>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine_by(const WorkItem& item,
                                                                      const Partials& from,
                                                                      bool is_group) const {
+  const Share share = share_of(item);
+  const int end = share.end;
   int lanes = 1;
   while (lanes < 32 && lanes * kAtOnce < from.count) lanes *= 2;
   const int stride = W * 32 / lanes;
   const int mine = thread % lanes;
-  const int end = min(kChunkColumns, num_columns(item) - item.chunk * kChunkColumns) * (D / 4);
-  for (int base = 0; base < end; base += stride) {
+  for (int base = share.begin; base < end; base += stride) {
     const int wanted = base + thread / lanes;
     const int e = min(wanted, end - 1);
-    const int column = e / (D / 4);
-    const int dim = e % (D / 4) * 4;
+    const int column = e / kElements;
+    const int dim = e % kElements * 4;
     float maximum = -INFINITY;
     float sum = 0.0F;
     float4 o = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
@@ -153,21 +214,24 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine_by(const WorkI
     }
     if (mine != 0 || wanted >= end) continue;
     if (!is_group) {
-      write_output(item, column, dim, highest, sum, o);
+      write_output(item, column, dim, {highest, sum, o});
     } else {
-      store_partial(slot(item, from.first), is_group, column, dim, highest, sum, o);
+      store_partial(slot(item, from.first), is_group, column, dim, e == share.begin,
+                    {highest, sum, o});
     }
   }
 }
 
 /// Combines the partial results `from` of an item. With head_dim 128 and one thread block a
-/// multiprocessor, registers suffice to load all parts of a group at once.
+/// multiprocessor, registers suffice to load all parts of a group at once, where there are no
+/// threads to share an element. In a cluster there are many.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine(const WorkItem& item,
                                                                   const Partials& from,
                                                                   bool is_group) const {
+  if constexpr (kCluster > 1) return combine_by<2>(item, from, is_group);
   if constexpr (D == 128 && W == 8) {
-    if (from.count > 8) return combine_by<16>(item, from, is_group);
+    if (from.count > 8 && share_of(item).end > W * 16) return combine_by<16>(item, from, is_group);
   }
   combine_by<8>(item, from, is_group);
 }
@@ -239,6 +303,32 @@ __device__ __forceinline__ int fresh_thread() {
   return thread;
 }
 
+/// Merges the results of a thread block's warps, and in a cluster those of its thread blocks, and
+/// combines what is complete then. `next` is the index of the next item, which all thread blocks of
+/// a cluster get from the first one.
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::finish(WorkItem (&items)[2], int turn,
+                                                                 bool more, int& next) const {
+  const WorkItem& item = items[turn];
+  if constexpr (kCluster == 1) {
+    if (more && thread == 0) fetch_item(items[turn ^ 1], next);
+    merge_block(item);
+    if (item.part.num_parts > 1) arrive(item);
+  } else {
+    if (more && thread == 0) shared.next = next;
+    stage_block(item);
+    sync_cluster();
+    if (more && thread == 0) {
+      next = load_int_in_cluster(address_in_cluster(&shared.next, 0));
+      fetch_item(items[turn ^ 1], next);
+    }
+    merge_cluster(item);
+    arrive_at_cluster();  // the others' shared memory has been read
+    if (item.part.num_parts > 1) arrive(item);
+    wait_for_cluster();
+  }
+}
+
 /// The dynamic shared memory of a launch of W warps, in bytes: not 0 where a thread block needs
 /// more than the 48 KiB of static shared memory that every GPU allows.
 template <int D, int W, int kOperands>
@@ -258,15 +348,17 @@ __device__ __forceinline__ Shared<D, W, kOperands>& shared_memory() {
   }
 }
 
-/// Runs a thread block: it takes work items until there are none. The first item is the block's own
-/// index. It takes each later item from a counter while it works on the item before.
+/// Runs a thread block: it takes work items until there are none, together with its cluster. The
+/// first item is the own index of the block, or of the cluster. It takes each later item from a
+/// counter while it works on the item before.
 template <class T, class S, int D, int W, int PerSm, class Mode>
 __global__ void __launch_bounds__(W * 32, PerSm)
     decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
                   DecodeConstants constants) {
   using Kernel = decode::Kernel<T, S, D, W, Mode>;
   auto& shared = shared_memory<D, W, Mode::kOperands>();
-  int index = static_cast<int>(blockIdx.x);
+  const int first = static_cast<int>(blockIdx.x) / Mode::kCluster;
+  int index = first;
   // The item is read next to the header, not after it. The array is long enough for any index, but
   // the content may be old.
   WorkItem item = Kernel{p, w, constants, shared, fresh_thread()}.item_at(index);
@@ -275,13 +367,13 @@ __global__ void __launch_bounds__(W * 32, PerSm)
     kernel.empty_padding(item);
     const int total = kernel.header()->num_parts * kernel.heads;
     const bool works = index < total;
-    const bool more = total > static_cast<int>(gridDim.x);
+    const bool more = total > kernel.num_turns();
     const bool late = kernel.reads_new_tokens(item);
     typename Kernel::Tile tiles[Kernel::kTiles];
     int next_blocks[Kernel::kTiles];
     if (works && !late) {
       kernel.load_first(tiles, next_blocks, item);
-      if (index < static_cast<int>(gridDim.x)) kernel.prefetch_second(next_blocks, item);
+      if (index < kernel.num_turns()) kernel.prefetch_second(next_blocks, item);
     }
     wait_for_previous_kernel();
     let_next_kernel_begin();
@@ -290,17 +382,14 @@ __global__ void __launch_bounds__(W * 32, PerSm)
       return;
     }
     if (late) kernel.load_first(tiles, next_blocks, item);
-    const bool is_first = index == static_cast<int>(blockIdx.x);
-    if (is_first && kernel.thread == 0) shared.items[0] = item;
+    if (index == first && kernel.thread == 0) shared.items[0] = item;
     typename Kernel::Accumulator result;
     result.clear();
     int next = 0;
-    kernel.stream(result, tiles, next_blocks, item, more, next);
+    kernel.stream(result, tiles, next_blocks, item, more && kernel.rank() == 0, next);
     kernel.stage(result);
     __syncthreads();
-    if (more && kernel.thread == 0) kernel.fetch_item(shared.items[turn ^ 1], next);
-    kernel.merge_warps(shared.items[turn]);
-    if (shared.items[turn].part.num_parts > 1) kernel.arrive(shared.items[turn]);
+    kernel.finish(shared.items, turn, more, next);
     if (!more) return;
     if (kernel.thread == 0) {
       shared.next = next;

@@ -2,9 +2,9 @@
 
 namespace kvarena::kernels::decode {
 
-#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands)
-#define DECODE_INSTANCE(dim, warps, per_sm) \
-  KVARENA_COMPILE_DECODE(__half, __half, dim, warps, per_sm, 1)
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, cluster, operands)
+#define DECODE_INSTANCE(dim, warps, per_sm, cluster) \
+  KVARENA_COMPILE_DECODE(__half, __half, dim, warps, per_sm, cluster, 1)
 #include "kernels/decode/instances.def"
 
 }  // namespace kvarena::kernels::decode

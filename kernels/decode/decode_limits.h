@@ -10,9 +10,12 @@
 
 namespace kvarena::kernels {
 
-/// The largest step that a workspace serves, and the shape that decides the schedule. No thread
-/// block waits for another one, so a launch ends on any part of a device. It is fastest when
-/// `num_sms` is the number of multiprocessors that it gets.
+/// The largest step that a workspace serves, and the shape that decides the schedule. Without
+/// clusters no thread block waits for another one, so a launch ends on any part of a device. In a
+/// cluster its eight thread blocks wait for each other; the device runs them at the same time, and
+/// the launch waits until eight multiprocessors that may form a cluster have room. It is fastest
+/// when `num_sms` is the number of multiprocessors that it gets; with less than 64 it has no
+/// clusters.
 struct DecodeLimits {
   std::int32_t max_rows = 0;      ///< sequences that decode attention serves in a step
   std::int32_t q_len = 1;         ///< most query tokens a row, 1 .. 16
@@ -20,6 +23,8 @@ struct DecodeLimits {
   std::int32_t num_kv_heads = 0;  ///< KV heads
   std::int32_t head_dim = 0;      ///< 64, 96, 128 or 256
   std::int32_t num_sms = 0;       ///< multiprocessors
+  bool has_clusters = false;      ///< the device has clusters of thread blocks (compute capability
+                                  ///< 9.0 and later)
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
   std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
                                   ///< with more tokens may get longer parts. 0: no fixed parts

@@ -12,7 +12,7 @@ template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ bool Kernel<T, S, D, W, Mode>::reads_new_tokens(
     const WorkItem& item) const {
   const int old_tokens = item.part.seq_len - q_len(item);
-  return (item.part.first_unit + warp) * kUnitTokens > old_tokens - kUnitTokens;
+  return first_unit(item) * kUnitTokens > old_tokens - kUnitTokens;
 }
 
 /// Computes the bytes from a plane's base to each tile of a unit. The last unit of a row may lack
@@ -63,12 +63,12 @@ template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_first(Tile (&tiles)[kTiles],
                                                                      int (&next_blocks)[kTiles],
                                                                      const WorkItem& item) const {
-  const int unit = item.part.first_unit + warp;
+  const int unit = first_unit(item);
   if (unit >= item.part.last_unit) return;
   int blocks[kTiles];
   std::int64_t offsets[kTiles];
   find_blocks<true>(blocks, item, unit);
-  find_blocks<false>(next_blocks, item, unit + W);
+  find_blocks<false>(next_blocks, item, unit + kUnitStep);
   find_tiles<true>(offsets, blocks, item, unit);
   load_key(tiles, offsets);
   load_value(tiles, offsets);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_first(Tile (&tile
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::prefetch_second(
     const int (&blocks)[kTiles], const WorkItem& item) const {
-  const int unit = item.part.first_unit + warp + W;
+  const int unit = first_unit(item) + kUnitStep;
   if (unit >= item.part.last_unit) return;
   std::int64_t offsets[kTiles];
   find_tiles<false>(offsets, blocks, item, unit);
@@ -313,10 +313,10 @@ __device__ __forceinline__ void update_softmax(Accumulator<D, kOperands>& acc,
   }
 }
 
-/// Computes this warp's units, every W-th unit of the part. It requests K of the next unit as soon
-/// as K of this unit is used, and V likewise. With `takes` the first thread takes the index of its
-/// next work item, as late as the latency allows, so that no thread block holds work that another
-/// could do.
+/// Computes this warp's units, which are kUnitStep apart in the part. It requests K of the next
+/// unit as soon as K of this unit is used, and V likewise. With `takes` the first thread takes the
+/// index of its next work item, as late as the latency allows, so that no thread block holds work
+/// that another could do.
 template <class T, class S, int D, int W, class Mode>
 __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator& acc,
                                                                  Tile (&tiles)[kTiles],
@@ -335,12 +335,12 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator& ac
   const int unseen = p.window_tokens == 0 ? 0 : max(0, item.part.seq_len - p.window_tokens);
   const int first_whole = (unseen + kUnitTokens - 1) / kUnitTokens;
 
-  for (int unit = item.part.first_unit + warp; unit < item.part.last_unit; unit += W) {
-    const bool more = unit + W < item.part.last_unit;
+  for (int unit = first_unit(item); unit < item.part.last_unit; unit += kUnitStep) {
+    const bool more = unit + kUnitStep < item.part.last_unit;
     int after_next[kTiles];
     std::int64_t next[kTiles];
-    find_blocks<false>(after_next, item, unit + 2 * W);
-    find_tiles<false>(next, next_blocks, item, unit + W);
+    find_blocks<false>(after_next, item, unit + 2 * kUnitStep);
+    find_tiles<false>(next, next_blocks, item, unit + kUnitStep);
     float s[kTiles][kOperands][4];
     float keep[kOperands][2];
     multiply_queries(s, tiles, unit_logit);

@@ -31,7 +31,8 @@ static_assert(sizeof(DecodePart) == 32);
 /// The figures of a schedule, for the attention kernel.
 struct DecodeHeader {
   std::int32_t num_parts;    ///< entries of `parts`
-  std::int32_t next_work;    ///< work items taken after the first item of each thread block
+  std::int32_t next_work;    ///< work items taken after the first item of each thread block, or
+                             ///< cluster of them
   std::int32_t blocks_done;  ///< thread blocks that have left the loop
   std::int32_t part_units;   ///< most units of a part, but for long rows with fixed parts
 };
@@ -73,8 +74,9 @@ Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
 /// The offsets of the arrays of a workspace, in bytes.
 struct DecodeWorkspace {
   std::int64_t parts;      ///< DecodePart [max_parts]
-  std::int64_t counters;   ///< int32 [slots, 2] arrived parts of the group, and arrived groups of
-                           ///< the item, that begin at the slot; all are 0 between launches
+  std::int64_t counters;   ///< int32 [slots, thread blocks of a cluster, 2] arrived parts of the
+                           ///< group, and arrived groups of the item, that begin at the slot; all
+                           ///< are 0 between launches
   std::int64_t max_sum;    ///< float2 [slots, 2, columns] running maximum (log2) and sum of a part,
                            ///< and of the group that begins at the slot
   std::int64_t outputs;    ///< float [slots, columns, head_dim] unnormalised outputs
@@ -141,7 +143,7 @@ inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
   w.chunks = column_chunks(limits);
   w.parts = 256;
   w.counters = align(w.parts + most.max_parts * static_cast<std::int64_t>(sizeof(DecodePart)));
-  w.max_sum = align(w.counters + most.slots * 8);
+  w.max_sum = align(w.counters + most.slots * kMostOfDecodeCluster * 8);
   w.outputs = align(w.max_sum + most.columns * 2 * 8);
   w.bytes = align(w.outputs + most.columns * limits.head_dim * 4);
   return w;

@@ -162,8 +162,8 @@ __device__ void write_tile(const Context& c, const Row& row, const Rank& rank) {
   }
 }
 
-/// Makes the schedule of a step. The number of warps of a thread block of attention is a constant,
-/// so that the compiler divides by it with a multiplication.
+/// Makes the schedule of a step. The number of warps of a thread block of attention, or of a
+/// cluster of them, is a constant, so that the compiler divides by it with a multiplication.
 template <int kAttentionWarps>
 __global__ void __launch_bounds__(kThreads, 1)
     write_schedule(const __grid_constant__ DecodeScheduleParams p,
@@ -195,6 +195,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+/// A schedule for a number of warps.
+struct WarpsSchedule {
+  int warps;
+  void (*kernel)(DecodeScheduleParams, DecodeWorkspace, CutShape, Limits);
+};
+constexpr WarpsSchedule kSchedules[] = {{1, write_schedule<1>},   {2, write_schedule<2>},
+                                        {3, write_schedule<3>},   {4, write_schedule<4>},
+                                        {6, write_schedule<6>},   {8, write_schedule<8>},
+                                        {12, write_schedule<12>}, {64, write_schedule<64>},
+                                        {80, write_schedule<80>}, {96, write_schedule<96>}};
+
 /// Returns the thread blocks of a launch: one for each 256 parts, at most 32.
 int blocks_for(const DecodeWorkspace& workspace) noexcept {
   return std::clamp((workspace.max_parts + 255) / 256, 1, 32);
@@ -220,34 +231,27 @@ Status check(const DecodeScheduleParams& p) noexcept {
 }  // namespace decode_schedule
 
 Status load_decode_schedule() noexcept {
-  using decode_schedule::write_schedule;
-  return load_kernels(write_schedule<1>, write_schedule<2>, write_schedule<3>, write_schedule<4>,
-                      write_schedule<6>, write_schedule<8>, write_schedule<12>);
+  using decode_schedule::kSchedules;
+  for (const auto& its : kSchedules) {
+    if (Status s = load_kernels(its.kernel); !s) return s;
+  }
+  return {};
 }
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
-  using decode_schedule::write_schedule;
+  using decode_schedule::kSchedules;
+  using decode_schedule::WarpsSchedule;
   if (Status s = decode_schedule::check(params); !s) return s;
   const DecodeLimits& limits = params.limits;
-  const DecodeShape shape = decode_shape(limits);
   const DecodeWorkspace workspace = decode_workspace(limits);
-  const CutShape cut{.warps = shape.warps,
-                     .per_sm = shape.per_sm,
-                     .places = limits.num_sms * shape.per_sm,
-                     .heads = limits.num_kv_heads * workspace.chunks,
-                     .most_parts = workspace.max_parts - limits.max_rows};
+  const CutShape cut = cut_shape(limits, workspace);
   decode_schedule::Limits most{.fixed = fixed_length(limits), .most_parts = {}};
   for (int wave = 0; wave < kMaxWaves; ++wave)
     most.most_parts[wave] = parts_of_waves(cut, wave + 1);
-  auto* const kernel = shape.warps == 1    ? write_schedule<1>
-                       : shape.warps == 2  ? write_schedule<2>
-                       : shape.warps == 3  ? write_schedule<3>
-                       : shape.warps == 4  ? write_schedule<4>
-                       : shape.warps == 6  ? write_schedule<6>
-                       : shape.warps == 12 ? write_schedule<12>
-                                           : write_schedule<8>;
+  const auto its = std::ranges::find(kSchedules, cut.warps, &WarpsSchedule::warps);
+  if (its == std::end(kSchedules)) return launch_status(cudaErrorInvalidValue);
   const int blocks = decode_schedule::blocks_for(workspace);
-  kernel<<<blocks, decode_schedule::kThreads, 0, stream>>>(params, workspace, cut, most);
+  its->kernel<<<blocks, decode_schedule::kThreads, 0, stream>>>(params, workspace, cut, most);
   return launch_status(cudaGetLastError());
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernel/campaign.hpp"
 #include "kernel/decode_problem.hpp"
+#include "kernels/decode/decode_shape.h"
 #include "kernels/reference/element.hpp"
 #include "kvarena/base/tile_order.hpp"
 
@@ -95,12 +96,18 @@ TEST_F(CudaDecodePromises, WeightsFarBelowTheLargestOneCount) {
 }
 
 // With more multiprocessors promised than there are, the parts of an item do not run at once.
-TEST_F(CudaDecodePromises, NoThreadBlockWaitsForAnother) {
+TEST_F(CudaDecodePromises, NoPartWaitsForAnother) {
   AttentionCase c = case_of(DType::bf16, 128, {40000});
   c.num_kv_heads = 1;
   const AttentionProblem problem(c);
   DecodeProblem device(problem, 1, stream_, 4096);
-  expect_close(problem, device.run(), "on a small part of a device");
+  kernels::DecodeLimits limits = device.params.limits;
+  for (const bool has_clusters : {false, limits.has_clusters}) {
+    limits.has_clusters = has_clusters;
+    device.set_limits(limits);
+    EXPECT_EQ(kernels::decode_shape(limits).cluster > 1, has_clusters);
+    expect_close(problem, device.run(), "on a small part of a device");
+  }
   finish();
 }
 

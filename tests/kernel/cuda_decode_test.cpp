@@ -59,6 +59,7 @@ class CudaDecode : public CudaTest {
     // A device of few multiprocessors cuts rows elsewhere; every seventh case has one.
     DecodeProblem device(problem, q_len, stream_, c.seed % 7 == 3 ? 5 : 132);
     if (c.seed % 3 == 1) say_of_rows(device, std::array{70, 140, 1000}[c.seed % 5 % 3], 300, 300);
+    if (c.seed % 3 == 2) say_of_rows(device, std::array{1, 2, 5}[c.seed % 5 % 3], 3000, 3000);
     const AttentionOutput first = device.run();
     expect_close(problem, first, "decode");
     EXPECT_TRUE(same_bytes(device.pool().download(), problem.pool())) << "the pool is only read";
@@ -187,15 +188,18 @@ TEST_F(CudaDecode, StepsOfFewAndManyColumnsTakeTurnsInAWorkspace) {
   }
 }
 
-/// Returns how many shapes of one operand a head_dim has.
-std::size_t num_shapes(DType kv_dtype, std::int32_t head_dim) {
+/// Returns how many shapes of one operand `limits` may have.
+std::size_t num_shapes(const kernels::DecodeLimits& limits) {
   std::size_t count = 0;
-  const auto add = [&](DType kv, std::int32_t dim, std::int32_t operands) {
-    const bool is_fp8 = kv_dtype == DType::fp8_e4m3;
-    count += dim == head_dim && operands == 1 && is_fp8 == (kv == DType::fp8_e4m3) ? 1 : 0;
+  const auto add = [&](DType kv, std::int32_t dim, std::int32_t cluster, std::int32_t operands) {
+    const bool is_fp8 = limits.kv_dtype == DType::fp8_e4m3;
+    const bool has_it = dim == limits.head_dim && operands == 1 &&
+                        is_fp8 == (kv == DType::fp8_e4m3) && (limits.has_clusters || cluster == 1);
+    count += has_it ? 1 : 0;
   };
-#define DECODE_INSTANCE(dim, warps, per_sm) add(DType::bf16, dim, 1);
-#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands) add(DType::fp8_e4m3, dim, operands);
+#define DECODE_INSTANCE(dim, warps, per_sm, cluster) add(DType::bf16, dim, cluster, 1);
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, cluster, operands) \
+  add(DType::fp8_e4m3, dim, cluster, operands);
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
 #undef DECODE_FP8_INSTANCE
@@ -229,7 +233,7 @@ TEST_F(CudaDecode, EveryShapeOfAStep) {
           device.set_limits(limits);
           run_once();
           for (const std::int32_t rows : {1, 150, 200, 260, 500, 1000, 100'000}) {
-            for (const std::int32_t tokens : {16, 200, 600, 2000}) {
+            for (const std::int32_t tokens : {16, 200, 600, 2000, 16'000, 64'000}) {
               for (const std::int32_t longest : {tokens, 4 * tokens}) {
                 say_of_rows(device, rows, tokens, longest);
                 run_once();
@@ -237,7 +241,7 @@ TEST_F(CudaDecode, EveryShapeOfAStep) {
             }
           }
         }
-        EXPECT_EQ(seen.size(), num_shapes(kv_dtype, head_dim)) << to_string(c);
+        EXPECT_EQ(seen.size(), num_shapes(limits)) << to_string(c);
       }
     }
   }
@@ -265,6 +269,39 @@ TEST_F(CudaDecode, ManyShortRows) {
                               kernels::usual_shape(device.params.limits);
         EXPECT_EQ(is_usual, head_dim == 256 || (head_dim == 64 && !is_even));
         expect_close(problem, device.run(), "decode");
+      }
+    }
+  }
+}
+
+// Warps with several units, items with one part, with some, and with so many that groups of them
+// are combined first; and more items than clusters.
+TEST_F(CudaDecode, FewLongRowsInClusters) {
+  std::uint64_t seed = 9800;
+  for (const DType kv_dtype : {DType::bf16, DType::fp8_e4m3}) {
+    for (const std::int32_t head_dim : kHeadDims) {
+      const std::int32_t grouped = head_dim == 64 ? 1600 * kernels::unit_tokens(kv_dtype) : 5000;
+      for (const std::vector<std::int32_t>& lengths :
+           {std::vector{1000}, {grouped}, {head_dim == 128 ? 20'000 : 9000}, {5000, 4900, 4990}}) {
+        for (const std::int32_t q_len : {1, 3}) {
+          AttentionCase c = chunked_case(DType::bf16, head_dim, q_len == 1 ? 8 : 2, 16);
+          c.seed = ++seed;
+          c.key_dtype = c.value_dtype = kv_dtype;
+          c.num_kv_heads = lengths.size() == 1 ? 1 : 5;
+          c.window_tokens = q_len == 1 ? 0 : lengths[0] - 100;
+          c.seq_lens = lengths;
+          if (is_watched()) c.seq_lens.assign(lengths.size(), 1500);
+          if (q_len > 1) c.q_counts.assign(lengths.size(), q_len);
+          const AttentionProblem problem(c);
+          DecodeProblem device(problem, q_len, stream_);
+          const std::int32_t tokens = lengths.size() == 1 ? lengths[0] : 1000;
+          say_of_rows(device, static_cast<std::int32_t>(lengths.size()), tokens, tokens);
+          const kernels::DecodeLimits& limits = device.params.limits;
+          EXPECT_EQ(kernels::decode_shape(limits).cluster > 1, limits.has_clusters);
+          const AttentionOutput first = device.run();
+          expect_close(problem, first, "decode");
+          EXPECT_TRUE(same_bytes(first.out, device.run().out)) << to_string(c);
+        }
       }
     }
   }

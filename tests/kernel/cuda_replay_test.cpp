@@ -152,6 +152,11 @@ class CudaReplay : public CudaTest {
     limits_.num_kv_heads = kKvHeads;
     limits_.head_dim = kDim;
     limits_.num_sms = 132;
+    int major = 0;
+    ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+    limits_.has_clusters = major >= 9;  // which a row of so many tokens gets
+    limits_.step_rows = 1;
+    limits_.step_row_tokens = limits_.step_longest = 1000;
     host_pool_.assign(static_cast<std::size_t>(kPoolBlocks * kBlockBytes), std::byte{0xFF});
     pool_ = DeviceArray<std::byte>(host_pool_);
     workspace_ =

@@ -68,7 +68,7 @@ struct Steps {
 
 /// The same estimate as cost_of, from the rows.
 double plain_cost(const Steps& steps, const CutShape& shape, std::int32_t length) {
-  const double overhead = shape.per_sm == 1 ? 24 : 6;
+  const double overhead = shape.cluster > 1 ? 24 * shape.cluster : shape.per_sm == 1 ? 24 : 6;
   const double unit = static_cast<double>(shape.warps) * (1 << steps.counts.bits);
   double parts = 0;
   double large = 0;
@@ -249,15 +249,13 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
       for (const std::int32_t count : units) parts += kernels::cut_row(length, warps, count).parts;
       return parts;
     };
-    const kernels::DecodeShape shape = kernels::decode_shape(limits);
-    const CutShape cut{shape.warps, shape.per_sm, limits.num_sms * shape.per_sm,
-                       limits.num_kv_heads * kernels::column_chunks(limits),
-                       kernels::decode_workspace(limits).max_parts - limits.max_rows};
-    const Steps steps(units, shape.warps);
+    limits.has_clusters = random() % 2 == 0;
+    const CutShape cut = kernels::cut_shape(limits, kernels::decode_workspace(limits));
+    const Steps steps(units, cut.warps);
     const StepCounts& counts = steps.counts;
     for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
       const std::int32_t length = candidate_of(counts, cut, waves).steps;
-      ASSERT_LE(parts_of({(length << counts.bits) * shape.warps, false}, shape.warps),
+      ASSERT_LE(parts_of({(length << counts.bits) * cut.warps, false}, cut.warps),
                 kernels::decode_workspace(limits).max_parts);
     }
     limits.fixed_tokens = std::accumulate(units.begin(), units.end(), std::int64_t{0}) *
@@ -277,9 +275,10 @@ struct Instance {
   std::int32_t operands;
 };
 constexpr Instance kInstances[] = {
-#define DECODE_INSTANCE(dim, warps, per_sm) {dim, DType::bf16, {warps, per_sm}, 1},
-#define DECODE_FP8_INSTANCE(dim, warps, per_sm, operands) \
-  {dim, DType::fp8_e4m3, {warps, per_sm}, operands},
+#define DECODE_INSTANCE(dim, warps, per_sm, cluster) \
+  {dim, DType::bf16, {warps, per_sm, cluster}, 1},
+#define DECODE_FP8_INSTANCE(dim, warps, per_sm, cluster, operands) \
+  {dim, DType::fp8_e4m3, {warps, per_sm, cluster}, operands},
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
 #undef DECODE_FP8_INSTANCE
@@ -292,18 +291,21 @@ TEST(DecodeChoice, EveryStepHasAnInstanceAndEveryInstanceHasSteps) {
     return *(list.begin() + static_cast<std::ptrdiff_t>(random() % list.size()));
   };
   for (int round = 0; round < 200'000; ++round) {
-    const std::int32_t rows = 1 + static_cast<std::int32_t>(random() % 1500);
+    const auto most_rows = static_cast<unsigned>(one_of({4, 40, 1500}));
+    const std::int32_t rows = 1 + static_cast<std::int32_t>(random() % most_rows);
     DecodeLimits limits{.max_rows = rows,
                         .q_len = one_of({1, 2, 8}),
                         .num_q_heads = 16 * one_of({1, 2, 4}),
-                        .num_kv_heads = one_of({4, 8, 16}),
+                        .num_kv_heads = one_of({1, 4, 8, 16}),
                         .head_dim = one_of({64, 96, 128, 256}),
                         .num_sms = one_of({20, 78, 132}),
+                        .has_clusters = random() % 2 == 0,
                         .kv_dtype = random() % 2 == 0 ? DType::fp8_e4m3 : DType::bf16};
     if (random() % 4 == 0) limits.fixed_tokens = 1 << 20;
     if (random() % 4 != 0) {
       limits.step_rows = 1 + static_cast<std::int32_t>(random() % static_cast<unsigned>(rows));
-      limits.step_longest = 1 + static_cast<std::int32_t>(random() % 6000);
+      const auto longest = static_cast<unsigned>(one_of({6000, 6000, 100'000}));
+      limits.step_longest = 1 + static_cast<std::int32_t>(random() % longest);
       limits.step_row_tokens = limits.step_longest / one_of({1, 1, 3});
     }
     const kernels::DecodeShape shape = kernels::decode_shape(limits);
@@ -317,9 +319,10 @@ TEST(DecodeChoice, EveryStepHasAnInstanceAndEveryInstanceHasSteps) {
       is_found = is_used[i] = true;
     }
     ASSERT_TRUE(is_found) << "round " << round;
-    if (limits.step_rows == 0 || limits.fixed_tokens > 0) {
+    if ((limits.step_rows == 0 && rows > 1) || limits.fixed_tokens > 0) {
       ASSERT_EQ(shape, kernels::usual_shape(limits)) << "round " << round;
     }
+    ASSERT_TRUE(limits.has_clusters || shape.cluster == 1) << "round " << round;
   }
   for (std::size_t i = 0; i < std::size(kInstances); ++i) {
     EXPECT_TRUE(is_used[i]) << "line " << i << " of instances.def";
@@ -374,9 +377,50 @@ TEST(DecodeChoice, ShortRowsHaveThreadBlocksOfFewWarps) {
   }
 }
 
+// The rows that were measured with and without clusters (docs/benchmarks.md).
+TEST(DecodeChoice, FewEqualRowsHaveClustersWhereTheyAreFaster) {
+  struct Measured {
+    std::int32_t head_dim, kv_heads, rows, tokens;
+    kernels::DecodeShape shape;
+  };
+  for (const Measured& its : {
+           Measured{128, 1, 1, 128, {8, 1}},
+           Measured{128, 1, 1, 1024, {8, 1, 8}},
+           Measured{128, 1, 1, 8192, {8, 1, 8}},
+           Measured{128, 1, 1, 32768, {10, 1, 8}},
+           Measured{128, 1, 4, 8192, {8, 1, 8}},
+           Measured{128, 1, 4, 65536, {8, 1}},
+           Measured{128, 8, 1, 1024, {8, 1, 8}},
+           Measured{128, 8, 1, 4096, {8, 1}},
+           Measured{128, 8, 4, 1024, {8, 1}},
+           Measured{96, 1, 1, 4096, {12, 1, 8}},
+           Measured{64, 2, 1, 512, {8, 2, 8}},
+           Measured{64, 2, 1, 16384, {8, 2, 8}},
+           Measured{256, 1, 1, 4096, {8, 1, 8}},
+           Measured{256, 8, 1, 8192, {8, 1}},
+       }) {
+    DecodeLimits limits{.max_rows = 100,  // of a step of few rows; the shape is that of the step
+                        .num_q_heads = its.kv_heads,
+                        .num_kv_heads = its.kv_heads,
+                        .head_dim = its.head_dim,
+                        .num_sms = 132,
+                        .has_clusters = true,
+                        .step_rows = its.rows,
+                        .step_row_tokens = its.tokens,
+                        .step_longest = its.tokens};
+    const kernels::DecodeShape shape = kernels::decode_shape(limits);
+    EXPECT_EQ(shape, its.shape) << its.head_dim << " dims, " << its.rows << " x " << its.tokens
+                                << ": " << shape.warps << " warps, " << shape.per_sm << ", "
+                                << shape.cluster;
+    limits.step_longest = 4 * its.tokens;  // a cluster would wait for the longest row
+    EXPECT_EQ(kernels::decode_shape(limits).cluster, 1);
+  }
+}
+
 TEST(DecodeChoice, FixedPartsDoNotDependOnTheNumberOfRows) {
   for (const std::int32_t head_dim : {64, 96, 128, 256}) {
     DecodeLimits limits;
+    limits.has_clusters = true;
     limits.num_kv_heads = limits.num_q_heads = 8;
     limits.head_dim = head_dim;
     limits.num_sms = 132;
@@ -388,9 +432,9 @@ TEST(DecodeChoice, FixedPartsDoNotDependOnTheNumberOfRows) {
     EXPECT_EQ(length.short_units % shape.warps, 0);
     EXPECT_GE(length.units * 16, 512);
     for (std::int32_t rows = 1; rows < 5000; rows += 1 + rows / 8) {
-      limits.max_rows = rows;
-      EXPECT_EQ(kernels::decode_shape(limits).warps, shape.warps);
-      EXPECT_EQ(kernels::decode_shape(limits).per_sm, shape.per_sm);
+      limits.max_rows = limits.step_rows = rows;
+      limits.step_row_tokens = limits.step_longest = 4096;
+      EXPECT_EQ(kernels::decode_shape(limits), shape);
       const PartLength its = kernels::fixed_length(limits);
       EXPECT_EQ(its.units, length.units);
       EXPECT_EQ(its.short_row, length.short_row);

@@ -64,6 +64,12 @@ class DecodeProblem {
  private:
   static constexpr std::ptrdiff_t kGuardBytes = 256;
 
+  static bool has_clusters() {
+    int major = 0;
+    EXPECT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    return major >= 9;
+  }
+
   /// Entries that no query token needs are wild ids: before the first token that one sees, -1.
   void upload_tables(const Elsewhere& elsewhere) {
     const AttentionCase& c = problem_.shape();
@@ -119,6 +125,7 @@ class DecodeProblem {
                                        .num_kv_heads = c.num_kv_heads,
                                        .head_dim = c.head_dim_k,
                                        .num_sms = num_sms,
+                                       .has_clusters = has_clusters(),
                                        .kv_dtype = c.key_dtype};
     workspace_ =
         DeviceArray<std::byte>(static_cast<std::size_t>(kernels::decode_workspace_bytes(limits)));

@@ -85,8 +85,9 @@ inline std::vector<kernels::DecodePart> parts_of(const ScheduleCase& c, std::int
       length.short_row = length.short_units = 0;
     }
   }
-  const std::int32_t warps = kernels::decode_shape(c.limits).warps;
-  const std::int32_t max_parts = kernels::decode_workspace(c.limits).max_parts;
+  const kernels::DecodeWorkspace workspace = kernels::decode_workspace(c.limits);
+  const std::int32_t warps = kernels::cut_shape(c.limits, workspace).warps;
+  const std::int32_t max_parts = workspace.max_parts;
   std::vector<ScheduledRow> rows = rows_of(c);
   std::int32_t longest = std::max(part_units, length.short_units);
   for (const ScheduledRow& r : rows) {
@@ -118,26 +119,23 @@ inline std::vector<kernels::DecodePart> parts_of(const ScheduleCase& c, std::int
 
 /// The estimated cost of a step for each part length that the choice considers, and its units.
 inline std::vector<std::pair<float, std::int32_t>> candidates_of(const ScheduleCase& c) {
-  const kernels::DecodeShape shape = kernels::decode_shape(c.limits);
-  const kernels::CutShape cut{shape.warps, shape.per_sm, c.limits.num_sms * shape.per_sm,
-                              c.limits.num_kv_heads * kernels::column_chunks(c.limits),
-                              kernels::decode_workspace(c.limits).max_parts - c.limits.max_rows};
+  const kernels::CutShape cut = kernels::cut_shape(c.limits, kernels::decode_workspace(c.limits));
   std::vector<std::int32_t> units;
   for (const ScheduledRow& r : rows_of(c)) {
     if (r.count > 0) units.push_back(r.count);
   }
-  if (units.empty()) return {{0.0F, shape.warps}};
+  if (units.empty()) return {{0.0F, cut.warps}};
   const std::int32_t longest =
-      kernels::divide_up(*std::max_element(units.begin(), units.end()), shape.warps);
+      kernels::divide_up(*std::max_element(units.begin(), units.end()), cut.warps);
   const std::int32_t bits = kernels::step_bits(longest);
   const std::int32_t most = kernels::steps_of(longest, bits);
   std::vector<std::int32_t> rows(static_cast<std::size_t>(most) + 1);
   std::vector<std::uint32_t> steps(rows.size());
   std::vector<std::uint32_t> missing(rows.size());
   for (const std::int32_t count : units) {
-    const std::int32_t its = kernels::divide_up(count, shape.warps);
+    const std::int32_t its = kernels::divide_up(count, cut.warps);
     const auto at = static_cast<std::size_t>(kernels::steps_of(its, bits));
-    missing[at] += static_cast<std::uint32_t>(kernels::missing_units(count, shape.warps));
+    missing[at] += static_cast<std::uint32_t>(kernels::missing_units(count, cut.warps));
     ++rows[at];
     steps[at] += static_cast<std::uint32_t>(at);
   }
@@ -150,7 +148,7 @@ inline std::vector<std::pair<float, std::int32_t>> candidates_of(const ScheduleC
   std::vector<std::pair<float, std::int32_t>> candidates;
   for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
     const kernels::Candidate found = candidate_of(counts, cut, waves);
-    candidates.emplace_back(found.cost, std::min(found.steps << bits, longest) * shape.warps);
+    candidates.emplace_back(found.cost, std::min(found.steps << bits, longest) * cut.warps);
   }
   return candidates;
 }
@@ -172,6 +170,7 @@ inline ScheduleCase random_schedule(std::uint64_t seed) {
               .num_kv_heads = one_of({1, 2, 8, 16}),
               .head_dim = one_of({64, 96, 128, 256}),
               .num_sms = one_of({1, 5, 132, 132}),
+              .has_clusters = below(2) == 0,
               .kv_dtype = below(3) == 0 ? DType::fp8_e4m3 : DType::bf16};
   c.limits.step_tokens = below(2) == 0 ? 0 : 1 + below(c.limits.q_len);
   if (below(2) == 0) {  // what is said of the rows need not be true

@@ -150,6 +150,7 @@ kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t ro
           .num_kv_heads = shape.kv.key.num_heads,
           .head_dim = shape.kv.key.head_dim,
           .num_sms = shape.num_sms,
+          .has_clusters = shape.compute_capability >= 90,
           .kv_dtype = shape.kv.key.dtype,
           .fixed_tokens = shape.batch_invariant_tokens};
 }
