@@ -11,7 +11,8 @@ option(KVARENA_RACECHECK "Kernels synchronise in a way that racecheck can follow
 mark_as_advanced(KVARENA_RACECHECK)
 
 # For machines without a GPU, where kernels are compiled and never run: device code in a quarter of the time, many
-# times slower. Here nvcc says of kernels that they may be slow ("ptxas info").
+# times slower, and packed small, because every test program holds all kernels. Here nvcc says of kernels that they may
+# be slow ("ptxas info").
 option(KVARENA_CUDA_COMPILES_FAST "Compile kernels in a quarter of the time, for machines that never run them" OFF)
 mark_as_advanced(KVARENA_CUDA_COMPILES_FAST)
 
@@ -49,9 +50,10 @@ if(NOT KVARENA_CUDA STREQUAL "OFF")
   endif()
   if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cudart_static)
     set(KVARENA_HAVE_CUDA ON)
-    set(KVARENA_CUDA_FAST_OPTION $<$<VERSION_GREATER_EQUAL:${CMAKE_CUDA_COMPILER_VERSION},13>:-Ofc=max>)
+    set(KVARENA_CUDA_FAST_OPTIONS
+      "$<$<VERSION_GREATER_EQUAL:${CMAKE_CUDA_COMPILER_VERSION},13>:-Ofc=max;-compress-mode=size>")
     if(KVARENA_CUDA_COMPILES_FAST)
-      add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:${KVARENA_CUDA_FAST_OPTION}>)
+      add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:${KVARENA_CUDA_FAST_OPTIONS}>")
     endif()
     message(STATUS "kvarena: CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
   elseif(KVARENA_CUDA STREQUAL "ON")

@@ -2,6 +2,7 @@
 
 #include "kernels/columns/prefix_groups.cuh"
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
 
 #include <algorithm>
@@ -98,24 +99,14 @@ Status launch_find_prefixes(const FindPrefixesParams& params, cudaStream_t strea
   const int most = std::max(1, std::min(params.num_rows, params.limits.shared_rows));
   const int table_size = static_cast<int>(std::bit_ceil(2 * static_cast<unsigned>(most)));
   const int bytes = (kNumbers * most + table_size) * static_cast<int>(sizeof(int));
-  cudaError_t error =
+  const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return launch_status(error);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = kBlocks;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kBlocks);
-  config.blockDim = dim3(find_prefixes::kThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  error =
-      cudaLaunchKernelEx(&config, kernel, params, prefix_plan(params.limits), most, table_size,
-                         columns_shape(params.limits).columns, max_shared_tokens(params.limits));
-  return launch_status(error);
+  const LaunchShape shape{dim3(kBlocks), dim3(find_prefixes::kThreads),
+                          static_cast<std::size_t>(bytes), kBlocks};
+  return launch_status(launch_kernel(
+      kernel, shape, false, stream, params, prefix_plan(params.limits), most, table_size,
+      columns_shape(params.limits).columns, max_shared_tokens(params.limits)));
 }
 
 }  // namespace kvarena::kernels

@@ -103,15 +103,15 @@ struct Shared {
 };
 
 /// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile, so
-/// that the inner loop has one multiplication between a table entry and an address, that each row
-/// has one query token, how many operands of query columns a thread block has, and
-/// how many thread blocks a cluster.
+/// that the inner loop has one multiplication between a table entry and an address; that each row
+/// has one query token; how many operands of query columns a thread block has; and how many thread
+/// blocks a cluster has.
 template <bool kOneTile_, bool kOneToken_, int kOperands_, int kCluster_>
 struct LaunchMode {
-  static constexpr int kCluster = kCluster_;
   static constexpr int kOperands = kOperands_;  ///< eight query columns each
   static constexpr bool kOneTile = kOneTile_;
   static constexpr bool kOneToken = kOneToken_;
+  static constexpr int kCluster = kCluster_;
 };
 
 /// The state of a thread block. `Mode` is a LaunchMode. The thread blocks of a cluster work on the
@@ -126,6 +126,7 @@ struct Kernel {
   static constexpr int kChunkColumns = kOperands * kColumns;
   static constexpr int kCluster = Mode::kCluster;
   static constexpr int kUnitStep = kCluster * W;  ///< from a warp's unit to its next one
+  static_assert(kCluster <= kMostOfDecodeCluster);
   using Accumulator = decode::Accumulator<D, kOperands>;
   const DecodeParams& p;
   const DecodeWorkspace w;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace kvarena::kernels {
@@ -65,11 +66,11 @@ struct DecodeShape {
   friend bool operator==(const DecodeShape&, const DecodeShape&) = default;
 };
 
-/// Returns how many thread blocks, or clusters of them, run at once. A cluster of more than two may
-/// leave some multiprocessors of its part of the device without work: an H200 of 132 holds 66, 30
-/// and 15 clusters of 2, 4 and 8.
+/// Returns how many thread blocks, or clusters of them, run at once. Clusters leave some
+/// multiprocessors without work, because each is in one part of the device: an H200 of 132
+/// multiprocessors holds 15 clusters of eight.
 inline std::int32_t places_of(const DecodeShape& shape, std::int32_t num_sms) noexcept {
-  const std::int32_t sms = shape.cluster > 2 ? num_sms * 10 / 11 : num_sms;
+  const std::int32_t sms = shape.cluster > 1 ? num_sms * 10 / 11 : num_sms;
   return std::max(1, sms * shape.per_sm / shape.cluster);
 }
 
@@ -121,6 +122,21 @@ inline std::span<const DecodeShape> short_row_shapes(const DecodeLimits& limits)
     case 128: return std::span(k128).first(limits.kv_dtype == DType::fp8_e4m3 ? 4 : 3);
     default: return {};
   }
+}
+
+/// Returns the shape that costs least: `usual`, or one of `shapes` that costs less.
+template <class Cost>
+DecodeShape cheapest_of(const DecodeShape& usual, std::span<const DecodeShape> shapes,
+                        const Cost& cost_of) noexcept {
+  DecodeShape best = usual;
+  double least = cost_of(usual);
+  for (const DecodeShape& shape : shapes) {
+    const double cost = cost_of(shape);
+    if (cost >= least) continue;
+    best = shape;
+    least = cost;
+  }
+  return best;
 }
 
 /// The work of a step of few equal work items.
@@ -178,15 +194,8 @@ inline std::span<const DecodeShape> cluster_shapes(std::int32_t head_dim) noexce
 inline DecodeShape few_items_shape(const DecodeShape& usual, const DecodeLimits& limits,
                                    const FewItems& work) noexcept {
   if (!limits.has_clusters || limits.num_sms < kLeastClusterSms) return usual;
-  DecodeShape best = usual;
-  double least = time_of(usual, limits, work);
-  for (const DecodeShape& shape : cluster_shapes(limits.head_dim)) {
-    const double time = time_of(shape, limits, work);
-    if (time >= least) continue;
-    best = shape;
-    least = time;
-  }
-  return best;
+  return cheapest_of(usual, cluster_shapes(limits.head_dim),
+                     [&](const DecodeShape& shape) { return time_of(shape, limits, work); });
 }
 
 /// Chooses the launch shape of a step. Few rows of about one length may have clusters. Where there
@@ -226,16 +235,11 @@ inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   // A long row among few others ends late in a thread block of few warps.
   const std::int64_t least_uneven = (limits.head_dim == 96 ? 3 : 6) * sms;
   if (!is_even) return items >= least_uneven ? shapes.front() : usual;
-  DecodeShape best = usual;
-  double least = rounds_of(usual, items, units, limits.num_sms);
-  for (const DecodeShape& shape : shapes) {
-    if (items * 16 < sms * shape.per_sm * 15) continue;  // multiprocessors would lack thread blocks
-    const double rounds = rounds_of(shape, items, units, limits.num_sms);
-    if (rounds >= least) continue;
-    best = shape;
-    least = rounds;
-  }
-  return best;
+  return cheapest_of(usual, shapes, [&](const DecodeShape& shape) {
+    const bool lacks_items = shape != usual && items * 16 < sms * shape.per_sm * 15;
+    return lacks_items ? std::numeric_limits<double>::infinity()
+                       : rounds_of(shape, items, units, limits.num_sms);
+  });
 }
 
 }  // namespace kvarena::kernels

@@ -8,6 +8,7 @@
 #include "kernels/append/append.h"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kernels/decode/decode.h"
+#include "kernels/decode/decode_shape.h"
 #include "kernels/reference/attention.hpp"
 #include "kernels/reference/kv_write.hpp"
 
@@ -152,11 +153,10 @@ class CudaReplay : public CudaTest {
     limits_.num_kv_heads = kKvHeads;
     limits_.head_dim = kDim;
     limits_.num_sms = 132;
-    int major = 0;
-    ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
-    limits_.has_clusters = major >= 9;  // which a row of so many tokens gets
-    limits_.step_rows = 1;
+    limits_.has_clusters = has_clusters();
+    limits_.step_rows = 1;  // not true, but then there are clusters
     limits_.step_row_tokens = limits_.step_longest = 1000;
+    EXPECT_EQ(kernels::decode_shape(limits_).cluster > 1, has_clusters());
     host_pool_.assign(static_cast<std::size_t>(kPoolBlocks * kBlockBytes), std::byte{0xFF});
     pool_ = DeviceArray<std::byte>(host_pool_);
     workspace_ =

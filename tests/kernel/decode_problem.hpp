@@ -64,12 +64,6 @@ class DecodeProblem {
  private:
   static constexpr std::ptrdiff_t kGuardBytes = 256;
 
-  static bool has_clusters() {
-    int major = 0;
-    EXPECT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    return major >= 9;
-  }
-
   /// Entries that no query token needs are wild ids: before the first token that one sees, -1.
   void upload_tables(const Elsewhere& elsewhere) {
     const AttentionCase& c = problem_.shape();

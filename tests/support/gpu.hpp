@@ -25,6 +25,12 @@ inline std::string why_no_gpu(std::size_t num_gpus = 1) {
          std::to_string(list.devices.size());
 }
 
+/// Whether the GPU has clusters of thread blocks.
+inline bool has_clusters() {
+  static const CudaDeviceList list = list_devices();
+  return !list.devices.empty() && list.devices.front().major >= 9;
+}
+
 /// Whether a machine without a GPU is a failure.
 inline bool is_gpu_required() { return number_from_environment("KVARENA_REQUIRE_GPU", 0) != 0; }
 

@@ -94,7 +94,8 @@ struct RowCounts {
   std::int32_t prompts = 0;        ///< rows for prefill
   std::int64_t decode_length = 0;  ///< tokens of all rows for decode attention together, with those
                                    ///< of the step; 0: unknown. When this is known, many short rows
-                                   ///< take less time, down to half
+                                   ///< take less time, down to half; so do few rows of about one
+                                   ///< length on GPUs of compute capability 9.0 and later
   std::int32_t decode_longest = 0;  ///< tokens of the longest of these rows. If this is less than
                                     ///< their mean, the mean is taken
 };
