@@ -2,7 +2,7 @@
 
 /// @file
 /// The segments of the columns kernel: from a run of units in a thread block to what the kernel
-/// reads, and the places of partial results. Included by columns_schedule.cu.
+/// reads, and the places of partial results. Included by columns_schedule.cuh.
 
 #include "kernels/columns/columns_units.cuh"
 

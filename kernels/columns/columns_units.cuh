@@ -5,7 +5,7 @@
 /// member of a tile with its own tokens, or another row of the class; they are listed in this
 /// order. A unit is a slab of one item; units are numbered by entry, then item, then slab. The
 /// functions are those of one thread block, and all its threads call the ones that number
-/// something. Included by columns_schedule.cu.
+/// something. Included by columns_schedule.cuh.
 
 #include "kernels/columns/columns.h"
 #include "kernels/columns/columns_rows.cuh"

@@ -2,7 +2,7 @@
 
 /// @file
 /// The rows of a decode schedule, and the shared memory of the thread block that makes it. Included
-/// by schedule.cu.
+/// by schedule_kernel.cuh.
 
 #include "kernels/decode/decode.h"
 #include "kernels/decode/decode_choice.h"

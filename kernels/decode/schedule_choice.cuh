@@ -2,7 +2,7 @@
 
 /// @file
 /// The choice of the length of parts, by the thread block that makes a decode schedule. Included by
-/// schedule.cu.
+/// schedule_kernel.cuh.
 
 #include "kernels/decode/schedule.cuh"
 

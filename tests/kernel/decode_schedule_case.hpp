@@ -7,9 +7,15 @@
 #include "kernels/decode/decode.h"
 #include "kernels/decode/decode_choice.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace kvarena::test {
@@ -151,6 +157,43 @@ inline std::vector<std::pair<float, std::int32_t>> candidates_of(const ScheduleC
     candidates.emplace_back(found.cost, std::min(found.steps << bits, longest) * cut.warps);
   }
   return candidates;
+}
+
+/// What the workspace is filled with before the schedule is made.
+inline constexpr int kUnwrittenByte = 0xEE;
+/// The bytes of a workspace that the schedule may write, and some behind them.
+inline std::size_t schedule_bytes(const kernels::DecodeWorkspace& workspace) {
+  return static_cast<std::size_t>(workspace.counters + 256);
+}
+
+/// The chosen length is a candidate of the least cost, but for rounding.
+inline void expect_cheap(const ScheduleCase& c, std::int32_t part_units, std::uint64_t seed) {
+  float best = std::numeric_limits<float>::max();
+  float chosen = std::numeric_limits<float>::max();
+  for (const auto& [cost, units] : candidates_of(c)) {
+    best = std::min(best, cost);
+    if (units == part_units) chosen = std::min(chosen, cost);
+  }
+  EXPECT_LE(chosen, best * 1.00001F) << "seed " << seed << ", units " << part_units;
+}
+
+/// Expects that a schedule is the plain one, to the byte, and that nothing else has been written.
+inline void expect_schedule(const ScheduleCase& c, std::span<const std::byte> found,
+                            std::uint64_t seed) {
+  const kernels::DecodeWorkspace w = kernels::decode_workspace(c.limits);
+  kernels::DecodeHeader header;
+  std::memcpy(&header, found.data(), sizeof(header));
+  const std::vector<kernels::DecodePart> parts = parts_of(c, header.part_units);
+  ASSERT_EQ(static_cast<std::size_t>(header.num_parts), parts.size()) << "seed " << seed;
+  EXPECT_EQ(header.next_work, 0);
+  EXPECT_EQ(header.blocks_done, 0);
+  const auto its = found.subspan(static_cast<std::size_t>(w.parts));
+  const auto plain = std::as_bytes(std::span(parts));
+  EXPECT_TRUE(std::ranges::equal(its.first(plain.size()), plain)) << "seed " << seed;
+  const auto end = static_cast<std::size_t>(w.parts + std::int64_t{w.max_parts} * 32);
+  const auto is_unwritten = [](std::byte byte) { return byte == std::byte{kUnwrittenByte}; };
+  EXPECT_TRUE(std::ranges::all_of(found.subspan(end), is_unwritten)) << "seed " << seed;
+  if (!c.fixed_parts) expect_cheap(c, header.part_units, seed);
 }
 
 /// A random step: few rows or many, of equal, ragged or mixed lengths, all kinds of skipped rows.
