@@ -1112,7 +1112,7 @@ KVARENA_API kvarena_status kvarena_prefix_snapshot(kvarena_cache* cache,
                                                    kvarena_prefix_use* use);
 /// Bounds what the prefix cache keeps for a salt. Opens an account if the salt has none; blocks and
 /// sequences that exist then are not of the account. A lower floor lets blocks go at once; a higher
-/// one, and a lower cap, work from the next call on. `limits` NULL: none. Returns invalid_argument
+/// one keeps what is given up from then on. `limits` NULL: none. Returns invalid_argument
 /// with the option floor_blocks or cap_blocks, exhausted (capacity, holder), or failed_precondition
 /// with the option max_accounts without prefix_accounts. O(1), and O(1) a block let go.
 KVARENA_API kvarena_status kvarena_salt_set_limits(kvarena_cache* cache, uint64_t salt,

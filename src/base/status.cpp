@@ -158,6 +158,7 @@ std::string unavailable(const Status& status) {
   if (is_dtype && status.subject <= static_cast<std::uint64_t>(DType::latent_fp8)) {
     return std::string(name_of(static_cast<DType>(status.subject)));
   }
+  if (is_dtype && status.subject == kNoDType) return "a storage format without a dtype";
   if (status.option == Option::kind &&
       status.subject <= static_cast<std::uint64_t>(PagedKind::cross)) {
     return std::string(name_of(static_cast<PagedKind>(status.subject)));
@@ -166,6 +167,12 @@ std::string unavailable(const Status& status) {
     return std::string(names[status.subject]);
   }
   return fmt::to_string(as_signed(status.subject));
+}
+
+/// The number of what is missing. Those of blocks may be negative: nobody checks them before.
+std::string numbered(const Status& status) {
+  return status.resource == Resource::block ? fmt::to_string(as_signed(status.subject))
+                                            : fmt::to_string(status.subject);
 }
 
 /// The value that was given. For PoolSize: how many of its fields were set.
@@ -241,7 +248,7 @@ std::string text_of(const Status& status) {
                          status.subject);
     case StatusCode::not_found:
       return fmt::format("{} {} not found: it was never created here or is destroyed", what,
-                         status.subject);
+                         numbered(status));
     case StatusCode::failed_precondition: return text_of_state(status);
     case StatusCode::exhausted:
       return fmt::format("out of {}: {} required, {} available{}", contents_of(status.resource),

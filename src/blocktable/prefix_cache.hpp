@@ -117,6 +117,10 @@ class PrefixCache {
   void untell(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept;
   /// The sequence is about to be cut. Does what untell does. Doubts about what goes are over.
   void cut(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept {
+    const std::int64_t keep = length / static_cast<std::int64_t>(block_size_);
+    if (!is_whole(owner.slot) && has_registered(owner, static_cast<std::int32_t>(keep))) {
+      give_up(owner);
+    }
     std::int32_t& doubt = chains_[owner.slot].doubt;
     if (length <= doubt) doubt = PrefixChain::kNoDoubt;
     untell(owner, length, unpublishes);
@@ -259,6 +263,19 @@ class PrefixCache {
   }
   /// Makes room for a block of a salt that has as many as it may.
   void keep_cap(std::int32_t account) noexcept;
+  /// Whether the chain has blocks, and they are all still registered.
+  bool is_whole(std::uint32_t slot) const noexcept {
+    return chains_[slot].blocks != 0 && index_.is_current(chains_[slot].last);
+  }
+  /// Whether a sequence's own block `number` is registered. False when it has no such block.
+  bool has_registered(const Owner& owner, std::int32_t number) const noexcept;
+  /// The leading blocks of a sequence's prefix that are registered.
+  struct Prefix {
+    PrefixLink last;
+    std::int32_t blocks = 0;
+  };
+  /// O(1) when the chain is whole, else O(blocks).
+  Prefix registered_prefix(const Owner& owner) const noexcept;
   /// Says that a sequence gives up the published blocks of its prefix, from the last to the first.
   void give_up(const Owner& owner) noexcept;
   void share_equals(const Owner& owner, std::int32_t end) noexcept;

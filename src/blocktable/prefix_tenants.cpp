@@ -148,12 +148,36 @@ void PrefixCache::use_floors(std::int64_t missing) noexcept {
   }
 }
 
+bool PrefixCache::has_registered(const Owner& owner, std::int32_t number) const noexcept {
+  if (number >= owner.table.num_entries) return false;
+  const PrefixBlock& block = index_.block(owner.table.id_at(std::as_const(owner.pages), number));
+  return block.is_registered() &&
+         block.generation == owner.table.generation_at(owner.pages, number);
+}
+
+/// When the end of the chain has gone, the sequence still has the blocks in front of that. Its last
+/// own one that is registered names them, if it is as far behind the beginning as in the table:
+/// blocks that an engine handed over may be elsewhere.
+PrefixCache::Prefix PrefixCache::registered_prefix(const Owner& owner) const noexcept {
+  const PrefixChain& c = chains_[owner.slot];
+  if (is_whole(owner.slot)) return {c.last, c.blocks};
+  std::int32_t number = owner.table.num_entries;
+  while (number > 0 && !has_registered(owner, number - 1)) --number;
+  if (number == 0) return {};
+  const BlockId last = owner.table.id_at(std::as_const(owner.pages), number - 1);
+  std::int32_t blocks = 1;
+  for (BlockId id = last; !index_.is_first(id) && blocks <= number; ++blocks) {
+    id = index_.parent_of(id).block();
+  }
+  return blocks == number ? Prefix{index_.link_to(last), number} : Prefix{};
+}
+
 /// A floor keeps a block only with those in front of it. When one of them cannot be kept after all,
 /// the blocks are given up once more, so that those behind it are let go.
 void PrefixCache::give_up(const Owner& owner) noexcept {
-  const PrefixChain& c = chains_[owner.slot];
   const std::int32_t account = account_of(owner.slot);
-  if (c.blocks == 0 || account == SaltAccounts::kNone || !index_.is_current(c.last)) return;
+  if (account == SaltAccounts::kNone) return;
+  const Prefix c = registered_prefix(owner);
   const auto is_found = [&](BlockId id) {
     const PrefixBlock& block = index_.block(id);
     return accounts_.has(id, account) && block.is_published() &&

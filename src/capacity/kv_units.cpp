@@ -13,11 +13,21 @@
 namespace kvarena::capacity {
 namespace {
 
+/// The tokens that a window keeps, with those behind it that may become its first ones again.
+std::int64_t kept_of_window(const GroupMemory& group) noexcept {
+  return plus(group.limit_tokens, group.paged.rollback_tokens);
+}
+
+/// The states of a sequence between steps.
+std::int64_t kept_states(const GroupMemory& group, std::int64_t length_tokens) noexcept {
+  return 1 + std::min<std::int64_t>(group.paged.rollback_tokens, length_tokens);
+}
+
 /// The most tokens between the beginning of the first block with a token that is kept and the last
 /// token; kMostAmount where all are kept.
 std::int64_t spanned_tokens(const GroupMemory& group) noexcept {
   const std::int64_t begun = group.block_size_tokens - 1;
-  if (group.kind == CacheKind::window) return plus(group.limit_tokens, begun);
+  if (group.kind == CacheKind::window) return plus(kept_of_window(group), begun);
   if (group.kind != CacheKind::chunked) return kMostAmount;
   const bool is_whole = group.limit_tokens % group.block_size_tokens == 0;
   return is_whole ? group.limit_tokens : plus(group.limit_tokens, begun);
@@ -33,19 +43,28 @@ std::int64_t first_begin(const GroupMemory& group) noexcept {
   return block - past + 1;
 }
 
-/// The sequences of a step that hold two states while it runs: the one before it, and the one that
-/// the step writes. A step has a token of each at least.
-std::int64_t held_twice(std::int64_t sequences, std::int64_t step_tokens) noexcept {
-  return std::min(sequences, step_tokens);
+/// The states that a step writes beside those from before it: one for each of its tokens, but of a
+/// sequence no more than it keeps.
+std::int64_t written_states(const GroupMemory& group, std::int64_t sequences,
+                            std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
+  return std::min(step_tokens, times(sequences, kept_states(group, length_tokens)));
 }
 
-/// The pages of states: those of one state for each sequence, and those of two for each that a step
-/// can have.
-std::int64_t state_pages(const PagedBlocks& blocks, std::int64_t sequences,
+/// The pages of states: those of what each sequence keeps, and those of what a step writes. A
+/// sequence of the step has a token of it at least. Its states take no more pages than if it wrote
+/// as many as it keeps, and k of them at most ceil(k * parts / m).
+std::int64_t state_pages(const GroupMemory& group, const PagedBlocks& blocks,
+                         std::int64_t sequences, std::int64_t length_tokens,
                          std::int64_t step_tokens) noexcept {
-  const std::int64_t one = pages_of_states(1, blocks.num_parts, blocks.blocks_per_page);
-  const std::int64_t two = pages_of_states(2, blocks.num_parts, blocks.blocks_per_page);
-  return plus(times(sequences, one), times(held_twice(sequences, step_tokens), two - one));
+  const std::int64_t parts = blocks.num_parts;
+  const std::int64_t m = blocks.blocks_per_page;
+  const std::int64_t kept = kept_states(group, length_tokens);
+  const std::int64_t between = pages_of_states(kept, parts, m);
+  const std::int64_t in_step = pages_of_states(2 * kept, parts, m) - between;
+  const std::int64_t active = std::min(sequences, step_tokens);
+  const std::int64_t written = written_states(group, sequences, length_tokens, step_tokens);
+  const std::int64_t shared = plus(times(written, parts), times(active, m - 1)) / m;
+  return plus(times(sequences, between), std::min(times(active, in_step), shared));
 }
 
 /// The most blocks, or pages, that `step_tokens` new tokens begin when a sequence's first takes
@@ -60,11 +79,11 @@ std::int64_t begun(std::int64_t sequences, std::int64_t step_tokens, std::int64_
 
 std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noexcept {
   const std::int64_t block = group.block_size_tokens;
-  if (block == 0) return 1;
+  if (block == 0) return kept_states(group, length_tokens);
   if (length_tokens == 0) return 0;
   std::int64_t first = 0;
   if (group.kind == CacheKind::window) {
-    first = std::max<std::int64_t>(0, length_tokens - group.limit_tokens);
+    first = std::max<std::int64_t>(0, length_tokens - kept_of_window(group));
   } else if (group.kind == CacheKind::chunked) {
     first = (length_tokens - 1) / group.limit_tokens * group.limit_tokens;
   }
@@ -73,7 +92,7 @@ std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noex
 
 std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) noexcept {
   const std::int64_t block = group.block_size_tokens;
-  if (block == 0) return 1;
+  if (block == 0) return kept_states(group, length_tokens);
   return ceil_div(std::min(length_tokens, spanned_tokens(group)), block);
 }
 
@@ -84,7 +103,8 @@ std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                         std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
   const std::int64_t block = group.block_size_tokens;
   if (group.kind == CacheKind::recurrent) {
-    return plus(sequences, held_twice(sequences, step_tokens));
+    return plus(times(sequences, kept_states(group, length_tokens)),
+                written_states(group, sequences, length_tokens, step_tokens));
   }
   if (block == 0 || sequences == 0) return sequences;
   const std::int64_t all = times(sequences, ceil_div(length_tokens, block));
@@ -96,7 +116,9 @@ std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
 // a page has. Where tokens leave a window, the last page has (u + m - 2) % m blocks and one more.
 std::int64_t pool_pages(const GroupMemory& group, const PagedBlocks& blocks, std::int64_t sequences,
                         std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
-  if (group.paged.kind == PagedKind::state) return state_pages(blocks, sequences, step_tokens);
+  if (group.paged.kind == PagedKind::state) {
+    return state_pages(group, blocks, sequences, length_tokens, step_tokens);
+  }
   const std::int64_t each = pages_of(group.paged, blocks, length_tokens);
   const std::int64_t between = times(sequences, each);
   const bool is_windowed =
@@ -136,7 +158,7 @@ std::string formula_of(const GroupMemory& group) {
   const std::string token =
       grouped(plus(group.bytes_per_token, group.index_bytes_per_token)) + " B";
   if (group.kind == CacheKind::window) {
-    return fmt::format("0 + {} x min(tokens, {})", token, grouped(group.limit_tokens));
+    return fmt::format("0 + {} x min(tokens, {})", token, grouped(kept_of_window(group)));
   }
   if (group.kind == CacheKind::chunked) {
     return fmt::format("0 + {} x (tokens in the current aligned chunk of {})", token,

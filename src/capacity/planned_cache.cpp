@@ -40,7 +40,7 @@ Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& o,
                                  std::int64_t context_tokens) {
   const KvMemoryOptions kv = kv_options(model, o, stage);
   const auto dtype = dtype_of(kv.format);
-  if (!dtype) return unsupported(Resource::dtype);
+  if (!dtype) return unsupported(Resource::dtype, kNoDType);
   const bool has_scales = kv.scale == ScaleKind::per_token_head;
   if (has_scales && *dtype == DType::int8) {
     return unsupported(Resource::scale, static_cast<std::uint64_t>(kv.scale));

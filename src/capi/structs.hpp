@@ -63,7 +63,7 @@ inline Status check_array(const void* array, std::uint64_t count) noexcept {
 /// The refusal of an array with room for too few entries.
 inline Status too_small(std::size_t room, std::size_t needed) noexcept {
   return invalid_argument(Resource::span_size, static_cast<std::int64_t>(room),
-                          static_cast<std::int64_t>(needed), -1);
+                          static_cast<std::int64_t>(needed), kMostEntries);
 }
 
 inline constexpr std::uint64_t kLeastStruct = 16;

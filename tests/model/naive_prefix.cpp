@@ -162,11 +162,15 @@ void NaivePrefix::abort_written(SequenceId id) {
   }
 }
 
+bool NaivePrefix::is_whole(const Sequence& s) const {
+  if (s.chain.empty()) return false;
+  const auto last = entries_.find(content_of(s, s.chain.size()));
+  return last != entries_.end() && last->second.number == s.chain.back();
+}
+
 bool NaivePrefix::holds_together(SequenceId id) {
   Sequence& s = sequences_.at(id);
-  if (s.chain.empty()) return true;
-  const auto last = entries_.find(content_of(s, s.chain.size()));
-  if (last != entries_.end() && last->second.number == s.chain.back()) return true;
+  if (s.chain.empty() || is_whole(s)) return true;
   ++stats_.broken_chains;
   abort_written(id);
   s.known.clear();
@@ -263,6 +267,8 @@ void NaivePrefix::register_tokens(SequenceId id, std::span<const std::int32_t> t
 
 void NaivePrefix::cut(SequenceId id, std::int64_t length) {
   Sequence& s = sequences_.at(id);
+  const auto keep = static_cast<std::size_t>(length) / block_size_;
+  if (!is_whole(s) && has_registered(id, keep)) give_up(id);
   if (s.doubt >= length) s.doubt = std::int64_t{1} << 60;
   untell(id, length);
 }

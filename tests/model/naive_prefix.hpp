@@ -94,6 +94,7 @@ class NaivePrefix {
   static bool begins_with(const Content& content, const Content& beginning);
   bool is_alive(const Entry& entry) const;
   bool add_block(SequenceId id);
+  bool is_whole(const Sequence& s) const;
   bool holds_together(SequenceId id);
   void abort_written(SequenceId id);
   void remove_for(SequenceId taker, Content top);
@@ -108,6 +109,8 @@ class NaivePrefix {
   std::int64_t registered_of(std::uint64_t salt) const;
   void let_go(Account& account, const Content& content);
   bool comes_back(const Content& content) const;
+  bool has_registered(SequenceId id, std::size_t number) const;
+  std::vector<Content> registered_prefix(SequenceId id) const;
   void give_up(SequenceId id);
   bool give_up(Account& account, const Content& content, std::size_t number);
   void keep_floor(Account& account);

@@ -59,33 +59,60 @@ void NaivePrefix::leave(const Content& content, const Entry& entry) {
   std::erase(account.idle, content);
 }
 
+bool NaivePrefix::has_registered(SequenceId id, std::size_t number) const {
+  const std::vector<Handle>& table = tables_.sequences().at(id).blocks;
+  if (number >= table.size()) return false;
+  const Content* const content = of_block(table[number].id);
+  return content != nullptr && entries_.at(*content).block == table[number];
+}
+
+/// The contents of the leading blocks that are registered. A chain whose end has gone has those up
+/// to the last own block, unless that is elsewhere in its prefix.
+std::vector<NaivePrefix::Content> NaivePrefix::registered_prefix(SequenceId id) const {
+  const Sequence& s = sequences_.at(id);
+  std::vector<Content> prefix;
+  if (is_whole(s)) {
+    for (std::size_t i = 0; i < s.chain.size(); ++i) prefix.push_back(content_of(s, i + 1));
+    return prefix;
+  }
+  const std::vector<Handle>& table = tables_.sequences().at(id).blocks;
+  std::size_t blocks = table.size();
+  while (blocks > 0 && !has_registered(id, blocks - 1)) --blocks;
+  const std::size_t step = block_size_ + words_of_keys();
+  if (blocks == 0) return prefix;
+  const Content& last = *of_block(table[blocks - 1].id);
+  if (last.size() != 1 + blocks * step) return prefix;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    prefix.emplace_back(last.begin(),
+                        last.begin() + static_cast<std::ptrdiff_t>(1 + (i + 1) * step));
+  }
+  return prefix;
+}
+
 /// From the last block of its prefix to the first.
 void NaivePrefix::give_up(SequenceId id) {
-  const Sequence& s = sequences_.at(id);
-  Account* account = account_of(s);
-  if (account == nullptr || s.chain.empty()) return;
-  const auto last = entries_.find(content_of(s, s.chain.size()));
-  if (last == entries_.end() || last->second.number != s.chain.back()) return;
-  const auto is_kept = [&](std::size_t i) { return contains(account->kept, content_of(s, i + 1)); };
+  Account* account = account_of(sequences_.at(id));
+  if (account == nullptr) return;
+  const std::vector<Content> prefix = registered_prefix(id);
+  const auto is_kept = [&](std::size_t i) { return contains(account->kept, prefix[i]); };
   const auto is_found = [&](std::size_t i) {
-    const Entry& entry = entries_.at(content_of(s, i + 1));
+    const Entry& entry = entries_.at(prefix[i]);
     return entry.has_account && entry.is_published && is_alive(entry) &&
            pool_.can_be_found(entry.block.id);
   };
   const auto can_be_kept = [&](std::size_t i) {
-    return is_found(i) || (is_kept(i) && is_alive(entries_.at(content_of(s, i + 1))));
+    return is_found(i) || (is_kept(i) && is_alive(entries_.at(prefix[i])));
   };
   std::size_t keepable = 0;  // so many from the first one: a block is kept with those in front
-  while (keepable < s.chain.size() && can_be_kept(keepable)) ++keepable;
+  while (keepable < prefix.size() && can_be_kept(keepable)) ++keepable;
   std::size_t kept = 0;
   do {
     kept = keepable;
-    for (std::size_t i = s.chain.size(); i-- > 0;) {
-      const Content content = content_of(s, i + 1);
+    for (std::size_t i = prefix.size(); i-- > 0;) {
       if (i < kept) {
-        if (!give_up(*account, content, i)) keepable = i;
+        if (!give_up(*account, prefix[i], i)) keepable = i;
       } else if (is_kept(i) || is_found(i)) {
-        give_up(*account, content, kNotKept);
+        give_up(*account, prefix[i], kNotKept);
       }
     }
   } while (keepable != kept);

@@ -215,7 +215,8 @@ class KVARENA_EXPORT BlockManager {
   std::int64_t fence_entries_available() const noexcept;
   /// Returns a holder's figures, or not_found. O(1).
   Result<HolderReport> holder(HolderId holder) const;
-  /// Returns how often the block has been handed out before. Requires a valid id. O(1).
+  /// Returns how often the block has been handed out, or has come back into service, before.
+  /// Requires a valid id. O(1).
   Generation generation(BlockId id) const noexcept;
   /// Returns the references on a block that are not fenced. 0 when nobody holds it. Requires a
   /// valid id. O(1).

@@ -101,7 +101,8 @@ struct GroupStats {
   std::int64_t referenced = 0;       ///< by state
   std::int64_t fenced = 0;           ///< by state
   std::int64_t evictable = 0;        ///< by state
-  std::int64_t offline = 0;          ///< by state
+  std::int64_t offline = 0;          ///< by state; a page out of service is of no group, and
+                                     ///< PageStats::offline counts it in place of its blocks
   std::int64_t stranded = 0;  ///< the part of `free` whose page has a held block: only this group
                               ///< can use them
 

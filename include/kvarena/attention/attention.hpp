@@ -147,7 +147,8 @@ KVARENA_EXPORT Status validate(const AttentionPlan& plan, const AttentionArgs& a
 /// its group. No allocation. Deterministic: the same inputs and limits give the same bits with any
 /// number of workers. Another `limits.num_threads` may cut sequences at other places and round
 /// differently. Returns invalid_argument or unsupported for arguments that cannot run or that
-/// differ from the plan; nothing is written then. Table entries are not checked: see
+/// differ from the plan, and invalid_argument (num_threads) for workers of more threads than
+/// `limits.num_threads`; nothing is written then. Table entries are not checked: see
 /// Validation::checked.
 KVARENA_EXPORT Status run_attention(const AttentionPlan& plan, const AttentionArgs& args,
                                     CpuWorkers& workers) noexcept;

@@ -11,6 +11,8 @@ namespace kvarena {
 /// An element type. Layouts may use fp8 and int8; the CPU kernels refuse them. `latent_fp8` is the
 /// format of a whole row, a latent of 576 elements in 656 bytes (latent_fp8.hpp).
 enum class DType : std::uint8_t { f32, f16, bf16, fp8_e4m3, int8, latent_fp8 };
+/// In the subject of `unsupported (dtype)`: a storage format that is none of these.
+inline constexpr std::uint64_t kNoDType = ~std::uint64_t{0};
 
 /// Returns the bytes of one element. 1 for latent_fp8, whose elements have different sizes.
 constexpr std::int64_t bytes_of(DType dtype) noexcept {

@@ -253,8 +253,8 @@ class KVARENA_EXPORT BlockTables {
   PrefixUse prefix_use() const noexcept;
   /// Bounds what the cache keeps for a salt. Opens an account if the salt has none; blocks
   /// and sequences that exist then are not of the account. A lower floor lets blocks go at once; a
-  /// higher one, and a lower cap, work from the next call on. Returns invalid_argument
-  /// (floor_blocks, cap_blocks), or exhausted (capacity, holder). O(1), and O(1) a block let go.
+  /// higher one keeps what is given up from then on. Returns invalid_argument (floor_blocks,
+  /// cap_blocks), or exhausted (capacity, holder). O(1), and O(1) a block let go.
   Status set_salt_limits(std::uint64_t salt, const SaltLimits& limits);
   /// Ends the account of a salt that has no registered blocks (forget_salt) and no sequences.
   /// Returns not_found (holder), or failed_precondition (sequence; option salt). O(1).

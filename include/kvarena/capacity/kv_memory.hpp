@@ -60,7 +60,7 @@ KVARENA_EXPORT Result<std::vector<GroupMemory>> group_memory(const ModelSpec& mo
                                                              const KvMemoryOptions& options);
 
 /// Returns the units that a sequence of `length_tokens` >= 0 holds: the blocks with a kept token,
-/// or one state.
+/// or its state and those of the `paged.rollback_tokens` tokens before it.
 KVARENA_EXPORT std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noexcept;
 /// Returns the most units that a sequence holds between two steps while it grows to that length. A
 /// window can need one block more than at the end, while its first and its last block are both
@@ -70,9 +70,10 @@ KVARENA_EXPORT std::int64_t peak_units(const GroupMemory& group,
 /// Returns the most units that `sequences` sequences of up to `length_tokens` hold while steps with
 /// `step_tokens` new tokens in all run. The result is the sum of peak_units and of the blocks that
 /// a step's own tokens begin: what leaves a window or a chunk leaves it after the step. The result
-/// is at most the number of all blocks of all sequences. Of states it is one for each sequence, and
-/// one more for each that a step can have: the step writes it and keeps the one before it until it
-/// ends, whatever the mode of the kernel. Checkpoints inside a step take no page that is needed.
+/// is at most the number of all blocks of all sequences. Of states it is what peak_units says for
+/// each sequence, and one for each token of a step, but for a sequence no more than it keeps: the
+/// step writes them and keeps those before it until it ends, whatever the mode of the kernel.
+/// Checkpoints inside a step take no page that is needed.
 /// The result never falls when sequences are more or longer.
 KVARENA_EXPORT std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                                        std::int64_t length_tokens,

@@ -67,6 +67,10 @@ TEST(Status, AnOptionIsNamedAsItIsWritten) {
             "invalid steps_in_flight: got 17, expected 1 to 16");
   EXPECT_EQ(describe(unsupported_option(Option::dtype, 2)),
             "unsupported dtype: bf16 is valid but not available here");
+  EXPECT_EQ(describe(unsupported(Resource::dtype, kNoDType)),
+            "unsupported dtype: a storage format without a dtype is valid but not available here");
+  EXPECT_EQ(describe(not_found(Resource::block, ~std::uint64_t{0})),
+            "block -1 not found: it was never created here or is destroyed");
   EXPECT_EQ(describe(exhausted(Resource::table_page, 17, 3, 0, Option::max_table_pages)),
             "out of table pages: 17 required, 3 available; raise max_table_pages");
 }

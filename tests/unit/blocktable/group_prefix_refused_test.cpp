@@ -30,6 +30,31 @@ TEST_F(GroupPrefixTest, ABlockThatWaitsToLeaveServiceIsForgottenToo) {
   EXPECT_EQ(manager_->state(waiting), BlockState::absent) << "its page is free";
 }
 
+/// An engine hands over blocks that are not as far from their beginning as in the new sequence.
+TEST_F(GroupPrefixTest, BlocksInAnotherPlaceAreNoPrefixToGiveUp) {
+  ASSERT_OK(make({kFull}, {.is_on = true, .max_accounts = 2}));
+  ASSERT_OK(tables_->set_salt_limits(7, {.cap_blocks = 3}));
+  const SequenceId first = tables_->create_sequence({.salt = 7}).value();
+  grow(first, counted(12));
+  std::array<BlockId, 3> ids;
+  std::array<Generation, 3> generations;
+  for (std::size_t i = 0; i < 3; ++i) {  // the last block first
+    ids[i] = tables_->lookup(first, 2 - static_cast<std::int64_t>(i), 0).value();
+    generations[i] = manager_->generation(ids[i]);
+  }
+  for (const std::size_t count : {1U, 2U, 3U}) {
+    const GroupBlocks some{0, std::span(ids).first(count), std::span(generations).first(count)};
+    const Result<SequenceId> second = tables_->create_sequence_from(
+        4 * static_cast<std::int64_t>(count), std::span(&some, 1), {.salt = 7});
+    ASSERT_OK(second);
+    EXPECT_OK(tables_->truncate(*second, 2));
+    EXPECT_OK(tables_->destroy(*second));
+    EXPECT_OK(tables_->check_invariants());
+  }
+  EXPECT_OK(tables_->destroy(first));
+  EXPECT_EQ(tables_->match({.tokens = counted(30), .salt = 7})->tokens, 12);
+}
+
 TEST_F(GroupPrefixTest, ARefusedBeginLeavesTheOrderOfEviction) {
   const auto first_evicted = [this](bool begins_in_vain) {
     EXPECT_OK(make({kFull, kWindow}, {.is_on = true}, 8));

@@ -257,6 +257,38 @@ TEST_F(SaltLimitsTest, AFloorKeepsASequenceThatEndsInAStep) {
   expect_whole();
 }
 
+// Two sequences have computed the same last block. The registered one is the other's, and is taken.
+TEST_F(SaltLimitsTest, AFloorKeepsWhatIsInFrontOfABlockThatHasGone) {
+  for (const bool is_cut : {false, true}) {
+    SetUp();
+    EXPECT_OK(tables().set_salt_limits(1, {}));
+    const SequenceId first = computed(tokens(20), 1);
+    const SequenceId fork = tables().fork(first, 16).value();
+    append_rest(fork, tokens(20));
+    EXPECT_OK(tables().publish(fork));
+    EXPECT_OK(tables().destroy(first));
+    const SequenceId other = computed(tokens(12, 100), 2);  // two blocks are free
+    EXPECT_EQ(figures(1).registered, 4);
+    EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
+    if (is_cut) {
+      EXPECT_OK(tables().truncate(fork, 16));
+      EXPECT_EQ(figures(1).kept, 0) << "it gives up nothing that is registered";
+      EXPECT_OK(tables().truncate(fork, 10));
+    } else {
+      EXPECT_OK(tables().destroy(fork));
+    }
+    EXPECT_EQ(figures(1).kept, 3);
+    expect_whole();
+    if (is_cut) {
+      EXPECT_OK(tables().destroy(fork));
+    }
+    EXPECT_EQ(figures(1).kept, 3);
+    EXPECT_OK(tables().destroy(other));
+    cache(tokens(20, 200), 2);
+    EXPECT_EQ(cached(tokens(20), 1), 3) << "for others too";
+  }
+}
+
 TEST_F(SaltLimitsTest, AFloorFollowsItsLimits) {
   EXPECT_OK(tables().set_salt_limits(1, {.floor_blocks = 3}));
   cache(tokens(13), 1);

@@ -134,7 +134,9 @@ TEST(PlanAllocation, WhatACacheCannotHoldYetIsPlannedAndRefusedByName) {
     EXPECT_GT(planned->max_batch, 1);
     return cache_options(model, options, *planned).status();
   };
-  EXPECT_FAILS(refusal("Llama-3.1-8B", {.kv = *find_storage_format("q8_0")}), unsupported, dtype);
+  const Status no_dtype = refusal("Llama-3.1-8B", {.kv = *find_storage_format("q8_0")});
+  EXPECT_FAILS(no_dtype, unsupported, dtype);
+  EXPECT_EQ(no_dtype.subject, kNoDType) << "and not f32, which is 0";
   EXPECT_FAILS(refusal("Llama-3.1-8B",
                        {.kv = *find_storage_format("int8"), .kv_scale = ScaleKind::per_token_head}),
                unsupported, scale);

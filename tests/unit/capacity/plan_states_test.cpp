@@ -3,8 +3,10 @@
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/capacity/memory_plan.hpp"
 #include "kvarena/capacity/model_presets.hpp"
+#include "kvarena/device/host_device.hpp"
 
 #include "cache/cache_plan.hpp"
 #include "support/status_matchers.hpp"
@@ -16,7 +18,9 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvarena::capacity {
@@ -51,6 +55,124 @@ TEST(PlanOfStates, CountsTheSecondStateOfEachSequenceOfAStep) {
   EXPECT_EQ(pool_pages(state, shared, 20, 100, 8), 20 * 2 + 8);
   EXPECT_EQ(pool_units(state, 20, 100, 8), 28);
   EXPECT_EQ(peak_units(state, 100), 1) << "between steps";
+}
+
+// What can be taken back: the states of the last tokens are kept, and a step writes as many anew.
+TEST(PlanOfStates, CountsTheStatesThatCanBeHadAgain) {
+  const GroupMemory state{
+      .kind = CacheKind::recurrent,
+      .num_layers = 6,
+      .unit_bytes = 6 * 1024,
+      .paged = {
+          .kind = PagedKind::state, .num_layers = 6, .layer_bytes = 1024, .rollback_tokens = 3}};
+  const PagedBlocks alone{.num_parts = 3, .block_bytes = 2048, .blocks_per_page = 1};
+  EXPECT_EQ(peak_units(state, 100), 4);
+  EXPECT_EQ(units_at(state, 1), 2) << "of the tokens 0 and 1";
+  EXPECT_EQ(pool_pages(state, alone, 5, 100, 100), 5 * 3 * (4 + 4));
+  EXPECT_EQ(pool_pages(state, alone, 5, 100, 8), 5 * 3 * 4 + 3 * 8) << "a state for each token";
+  EXPECT_EQ(pool_units(state, 5, 100, 8), 5 * 4 + 8);
+  EXPECT_EQ(pool_units(state, 5, 100, 100), 5 * (4 + 4));
+}
+
+/// A group of all tokens and another one whose tokens can be taken back, and sequences of them.
+struct TakenBack {
+  static constexpr std::int64_t kLength = 60;  // of a sequence
+  explicit TakenBack(std::uint32_t seed) : random(seed) {
+    is_state = below(2) == 0;
+    rollback = below(7);
+    sequences = 1 + below(4);
+    step_tokens = std::max(sequences, 1 + below(30));
+    groups[1] = {.kind = PagedKind::window,
+                 .layers = other,
+                 .num_kv_heads = 1,
+                 .head_dim_k = 32,
+                 .block_size_tokens = 1 + below(5),
+                 .limit_tokens = 1 + below(12),
+                 .rollback_tokens = rollback};
+    if (!is_state) return;
+    groups[1] = {.kind = PagedKind::state,
+                 .layers = other,
+                 .rollback_tokens = rollback,
+                 .planes = {&plane, 1},
+                 .mode = below(2) == 0 ? StateMode::read_write : StateMode::in_place};
+  }
+  std::int32_t below(std::int64_t end) {
+    return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(end));
+  }
+  /// The pages that the plan counts.
+  std::int64_t pages() const {
+    const GroupLayout layout = GroupLayout::create(groups, kLength).value();
+    std::int64_t sum = 0;
+    for (std::size_t g = 0; g < 2; ++g) {
+      const bool is_its_state = g == 1 && is_state;
+      GroupMemory memory;
+      memory.paged = layout.groups()[g];
+      memory.kind = g == 0 ? CacheKind::full : is_state ? CacheKind::recurrent : CacheKind::window;
+      memory.limit_tokens = memory.paged.limit_tokens;
+      memory.block_size_tokens = is_its_state ? 0 : memory.paged.block_size_tokens;
+      const PagedBlocks& blocks =
+          is_its_state ? layout.states()[0].blocks : layout.parts()[g].blocks;
+      sum += pool_pages(memory, blocks, sequences, kLength, step_tokens);
+    }
+    return sum;
+  }
+  /// Random tokens for each sequence that is not complete, up to those of a step.
+  std::vector<AppendDemand> next(std::span<const SequenceId> ids) {
+    std::vector<AppendDemand> demands;
+    std::int64_t left = step_tokens;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::int64_t most = std::min(left, kLength - lengths[i]);
+      const std::int64_t tokens = below(2) == 0 ? most : below(most + 1);
+      if (tokens == 0) continue;
+      demands.push_back({ids[i], static_cast<std::int32_t>(tokens)});
+      lengths[i] += tokens;
+      left -= tokens;
+    }
+    return demands;
+  }
+  bool is_over() const {
+    return std::ranges::all_of(lengths.begin(), lengths.begin() + sequences,
+                               [](std::int64_t n) { return n == kLength; });
+  }
+
+  std::mt19937 random;
+  GroupLayer full[1] = {{0, -1}};
+  GroupLayer other[1] = {{1, -1}};
+  StatePlane plane{.dtype = DType::f32, .num_dims = 1, .shape = {256}};
+  LayerGroup groups[2] = {
+      {.layers = full, .num_kv_heads = 1, .head_dim_k = 32, .block_size_tokens = 4}};
+  bool is_state = false;
+  std::int32_t rollback = 0;
+  std::int32_t sequences = 0;
+  std::int64_t step_tokens = 0;
+  std::array<std::int64_t, 4> lengths{};
+};
+
+// Sequences within the plan are never refused.
+TEST(PlanOfStates, APoolOfItsPagesHoldsWhatCanBeTakenBack) {
+  const auto device = HostDevice::create({.streams = HostStreams::inline_calls}).value();
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    TakenBack game(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    KvCacheOptions options;
+    options.groups = game.groups;
+    options.num_q_heads = 1;
+    options.num_threads = 1;
+    options.max_sequences = game.sequences;
+    options.max_sequence_tokens = TakenBack::kLength;
+    options.max_step_tokens = static_cast<std::int32_t>(game.step_tokens);
+    options.size.num_blocks = game.pages();
+    options.checkpoint_every_tokens = 0;
+    KvCache cache = KvCache::create(*device, options).value();
+    std::vector<SequenceId> ids;
+    for (int i = 0; i < game.sequences; ++i) ids.push_back(cache.create_sequence().value());
+    while (!game.is_over()) {
+      const std::vector<AppendDemand> demands = game.next(ids);
+      ASSERT_OK(cache.begin_step());
+      ASSERT_OK(cache.append(demands));
+      ASSERT_OK(cache.end_step());
+    }
+  }
 }
 
 TEST(PlanOfStates, ACacheOfItIsAsLargeAsPlanned) {
@@ -206,23 +328,25 @@ TEST(Plan, PagesOfModelsWithLayersOfSeveralKinds) {
 // The pages that the sequences of a step hold: a window of 129 tokens in blocks of 16, one block or
 // eight blocks a page.
 TEST(Plan, PagesHaveRoomForAStep) {
-  const GroupMemory window{.kind = CacheKind::window,
-                           .num_layers = 1,
-                           .limit_tokens = 129,
-                           .block_size_tokens = 16,
-                           .unit_bytes = 1024,
-                           .paged = {.kind = PagedKind::window,
-                                     .num_layers = 1,
-                                     .layer_bytes = 1024,
-                                     .block_size_tokens = 16,
-                                     .limit_tokens = 129}};
-  for (const std::int32_t per_page : {1, 2, 3, 8, 64}) {
+  GroupMemory window{.kind = CacheKind::window,
+                     .num_layers = 1,
+                     .limit_tokens = 129,
+                     .block_size_tokens = 16,
+                     .unit_bytes = 1024,
+                     .paged = {.kind = PagedKind::window,
+                               .num_layers = 1,
+                               .layer_bytes = 1024,
+                               .block_size_tokens = 16,
+                               .limit_tokens = 129}};
+  for (const auto& [per_page, rollback] : std::vector<std::pair<std::int32_t, std::int32_t>>{
+           {1, 0}, {2, 0}, {3, 0}, {8, 0}, {64, 0}, {1, 5}, {2, 16}, {3, 7}, {8, 40}}) {
+    window.paged.rollback_tokens = rollback;
     const PagedBlocks blocks{.block_bytes = 1024, .blocks_per_page = per_page};
     // A sequence grows by `tokens` in one step, and its first page begins anywhere.
     for (const std::int64_t tokens : {1, 2, 15, 16, 17, 100, 1000}) {
       std::int64_t most = 0;
       for (std::int64_t length = tokens; length <= 2000; ++length) {
-        const std::int64_t first = std::max<std::int64_t>(0, length - tokens - 129) / 16;
+        const std::int64_t first = std::max<std::int64_t>(0, length - tokens - 129 - rollback) / 16;
         const std::int64_t last = (length - 1) / 16;
         most = std::max(most, last / per_page - first / per_page + 1);
       }
