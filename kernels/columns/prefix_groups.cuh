@@ -2,7 +2,7 @@
 
 /// @file
 /// The choice of groups from what the search found, and their order. One thread block makes it.
-/// Included by shared_prefixes.cu.
+/// Included by prefix_find.cuh.
 
 #include "kernels/columns/prefix_search.cuh"
 

@@ -7,7 +7,7 @@
 /// and each row is compared with its leader. Rows that leave their leader at the same place with
 /// the same block are a group within the group; the next round compares them from there on.
 /// A number of a row is its index among the rows that are looked at. Included by
-/// shared_prefixes.cu.
+/// prefix_find.cuh.
 
 #include "kernels/columns/columns_rows.cuh"
 #include "kernels/columns/prefix_plan.h"

@@ -1,55 +1,22 @@
 #include "kernels/columns/shared_prefixes.h"
 
-#include "kernels/columns/prefix_groups.cuh"
+#include "kernels/columns/prefix_find.cuh"
 #include "kernels/common/launch_checks.h"
 #include "kernels/common/launch_kernel.h"
 #include "kernels/common/load_kernel.h"
-
-#include <algorithm>
-#include <bit>
 
 namespace kvarena::kernels {
 namespace find_prefixes {
 namespace {
 
-constexpr int kNumbers = 8;  // of each row, in shared memory, besides the table
-
 /// Finds the shared prefixes of a step. The launch is one cluster.
 __global__ void __launch_bounds__(kThreads)
     find_shared_prefixes(const __grid_constant__ FindPrefixesParams p,
-                         const __grid_constant__ PrefixPlan plan, int most, int table_size,
-                         int columns, int max_tokens) {
+                         const __grid_constant__ PrefixPlan plan, SearchSize size) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(8) int memory[];
   __shared__ Shared shared;
-  auto* const best = reinterpret_cast<long long*>(memory);
-  int* const rows = memory + 2 * most;
-  auto* const to = static_cast<char*>(p.prefixes);
-  Search s{p,
-           shared,
-           columns,
-           max_tokens,
-           0,
-           table_size,
-           rank_in_cluster(),
-           rows,
-           rows + most,
-           rows + 2 * most,
-           rows + 3 * most,
-           rows + 4 * most,
-           rows + 5 * most,
-           best,
-           rows + 6 * most,
-           reinterpret_cast<int*>(to + plan.leaders),
-           reinterpret_cast<int*>(to + plan.depths)};
-  list_rows(s, most);
-  int rounds = 0;
-  while (rounds < kPrefixRounds && find_leaders(s, rounds)) compare_rows(s, rounds++);
-  sync_cluster();  // all of shared_tokens has been cleared
-  if (s.rank != 0) return;
-  choose_lengths(s, rounds);
-  assign_groups(s, rounds);
-  write_plan(s, order_members(s), to, plan);
+  search_step(p, plan, size, shared, memory);
 #else
   __trap();
 #endif
@@ -93,20 +60,17 @@ Status load_find_prefixes() noexcept { return load_kernels(find_prefixes::find_s
 
 Status launch_find_prefixes(const FindPrefixesParams& params, cudaStream_t stream) noexcept {
   using find_prefixes::kBlocks;
-  using find_prefixes::kNumbers;
   if (Status s = find_prefixes::check(params); !s) return s;
   const auto kernel = find_prefixes::find_shared_prefixes;
-  const int most = std::max(1, std::min(params.num_rows, params.limits.shared_rows));
-  const int table_size = static_cast<int>(std::bit_ceil(2 * static_cast<unsigned>(most)));
-  const int bytes = (kNumbers * most + table_size) * static_cast<int>(sizeof(int));
+  const find_prefixes::SearchSize size = find_prefixes::search_size(params);
+  const int bytes = find_prefixes::numbers_of(size) * static_cast<int>(sizeof(int));
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return launch_status(error);
   const LaunchShape shape{dim3(kBlocks), dim3(find_prefixes::kThreads),
                           static_cast<std::size_t>(bytes), kBlocks};
-  return launch_status(launch_kernel(
-      kernel, shape, false, stream, params, prefix_plan(params.limits), most, table_size,
-      columns_shape(params.limits).columns, max_shared_tokens(params.limits)));
+  return launch_status(
+      launch_kernel(kernel, shape, false, stream, params, prefix_plan(params.limits), size));
 }
 
 }  // namespace kvarena::kernels

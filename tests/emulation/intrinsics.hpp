@@ -30,6 +30,7 @@ struct EmulatedIndex {
 extern EmulatedIndex threadIdx;
 extern EmulatedIndex blockIdx;
 extern EmulatedIndex gridDim;
+extern EmulatedIndex clusterDim;  ///< thread blocks of a cluster
 
 /// Gives a value to the warp, waits, and returns take() of the values that it was given.
 template <class T, class Take>
@@ -67,15 +68,17 @@ inline void __syncwarp() {
   kvarena::test::wait_emulated(kvarena::test::EmulatedWait::warp, __func__);
 }
 /// For thread blocks of 1,024 threads.
-inline int __syncthreads_and(int value) {
+inline int __syncthreads_count(int value) {
   using namespace kvarena::test;
   emulated_value(threadIdx.x) = value != 0 ? 1 : 0;
   wait_emulated(EmulatedWait::block, __func__);
-  bool all = true;
-  for (unsigned thread = 0; thread < 1024 && all; ++thread) all = emulated_value(thread) != 0;
+  int count = 0;
+  for (unsigned thread = 0; thread < 1024; ++thread) count += emulated_value(thread) != 0 ? 1 : 0;
   wait_emulated(EmulatedWait::block, __func__);
-  return all ? 1 : 0;
+  return count;
 }
+inline int __syncthreads_and(int value) { return __syncthreads_count(value) == 1024 ? 1 : 0; }
+inline int __syncthreads_or(int value) { return __syncthreads_count(value) > 0 ? 1 : 0; }
 
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -93,6 +96,24 @@ T __shfl_up_sync(unsigned, T value, unsigned delta) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned from = lane >= delta ? lane - delta : lane;
   return exchange_emulated(__func__, value, [&](const auto& of_lane) { return of_lane(from); });
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, unsigned delta) {
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned from = lane + delta < 32 ? lane + delta : lane;
+  return exchange_emulated(__func__, value, [&](const auto& of_lane) { return of_lane(from); });
+}
+template <class T>
+unsigned __match_any_sync(unsigned, T value) {
+  return exchange_emulated(__func__, value, [&](const auto& of_lane) {
+    unsigned same = 0;
+    for (unsigned lane = 0; lane < 32; ++lane) same |= of_lane(lane) == value ? 1U << lane : 0U;
+    return same;
+  });
+}
+template <class T>
+T __reduce_min_sync(unsigned, T value) {
+  return reduce_emulated(__func__, value, [](T a, T b) { return b < a ? b : a; });
 }
 template <class T>
 T __reduce_add_sync(unsigned, T value) {
@@ -135,9 +156,21 @@ T atomicMax(T* to, T value) {
   return old;
 }
 
+template <class T>
+T atomicCAS(T* to, T expected, T value) {
+  const T old = *to;
+  if (old == expected) *to = value;
+  return old;
+}
+
+inline int __clz(int value) { return std::countl_zero(static_cast<unsigned>(value)); }
 inline int __popc(unsigned value) { return std::popcount(value); }
 template <class T>
 T __ldg(const T* from) {
+  return *from;
+}
+template <class T>
+T __ldcg(const T* from) {
   return *from;
 }
 template <class A, class B>

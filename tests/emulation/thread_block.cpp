@@ -18,12 +18,14 @@
 EmulatedIndex threadIdx;
 EmulatedIndex blockIdx;
 EmulatedIndex gridDim;
+EmulatedIndex clusterDim;
 
 namespace kvarena::test {
 namespace {
 
 constexpr unsigned kWarpThreads = 32;
 constexpr unsigned kMaxThreads = 1024;
+constexpr unsigned kMaxCluster = 8;
 constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
 struct Thread {
@@ -35,45 +37,56 @@ struct Thread {
   bool has_ended = false;
 };
 
-/// A thread block that runs.
-class Block {
+/// A cluster of thread blocks that run together.
+class Cluster {
  public:
-  Block(unsigned threads, std::mt19937_64& random, const std::function<void()>& kernel)
-      : kernel_(kernel), random_(random), threads_(threads), warps_(threads / kWarpThreads) {
+  Cluster(const EmulatedLaunch& launch, unsigned first_block, std::mt19937_64& random,
+          const std::function<void()>& kernel)
+      : kernel_(kernel),
+        random_(random),
+        first_block_(first_block),
+        block_threads_(launch.threads),
+        threads_(std::size_t{launch.cluster} * launch.threads),
+        warps_(threads_.size() / kWarpThreads),
+        barriers_(launch.cluster) {
     std::iota(warps_.begin(), warps_.end(), 0U);
-    static const std::unique_ptr<char[]> stacks(new char[kMaxThreads * kStackBytes]);
-    for (unsigned i = 0; i < threads; ++i) {
+    static const std::unique_ptr<char[]> stacks(new char[kMaxCluster * kMaxThreads * kStackBytes]);
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
       ucontext_t& context = threads_[i].start;
       getcontext(&context);
       context.uc_stack.ss_sp = stacks.get() + i * kStackBytes;
       context.uc_stack.ss_size = kStackBytes;
       context.uc_link = nullptr;
-      makecontext(&context, &Block::enter, 0);
+      makecontext(&context, &Cluster::enter, 0);
     }
   }
 
-  /// Runs to the end. Returns what went wrong.
+  /// Runs to the end. Returns what went wrong. Now and then a block runs on alone, until it waits
+  /// for the others.
   std::string run() {
     current_ = this;
-    while (true) {
-      std::shuffle(warps_.begin(), warps_.end(), random_);
-      for (const unsigned warp : warps_) {
-        if (std::string error = run_warp(warp); !error.empty()) return error;
-        if (!error_.empty()) return error_;
+    while (!has_ended(threads_)) {
+      const bool is_alone = barriers_.size() > 1 && random_() % 2 == 0;
+      const std::size_t block = is_alone ? random_() % barriers_.size() : 0;
+      bool goes_on = false;
+      for (bool again = true; again;) {
+        if (std::string error = run_warps(is_alone, block); !error.empty()) return error;
+        again = is_alone && release_block(block);
+        goes_on = goes_on || again;
       }
-      const auto waits = [](const Thread& t) { return t.wait == EmulatedWait::block; };
-      const auto ended = [](const Thread& t) { return t.has_ended; };
-      if (std::ranges::all_of(threads_, ended)) return {};
-      if (!std::ranges::all_of(threads_, [&](const auto& t) { return waits(t) || ended(t); })) {
-        continue;
+      for (std::size_t b = 0; b < barriers_.size() && !is_alone; ++b) {
+        goes_on = release_block(b) || goes_on;
       }
-      const char* const call = std::ranges::find_if(threads_, waits)->call;
-      ++barriers_;
-      for (Thread& t : threads_) {
-        if (!t.has_ended && std::strcmp(t.call, call) != 0) return differ(call, t.call);
-        t.wait = EmulatedWait::nothing;
+      goes_on = release(threads_, EmulatedWait::cluster) || goes_on;
+      const auto can_run = [](const Thread& t) {
+        return !t.has_ended && t.wait == EmulatedWait::nothing;
+      };
+      if (!goes_on && !is_alone && !has_ended(threads_) &&
+          std::ranges::none_of(threads_, can_run)) {
+        return stuck();
       }
     }
+    return {};
   }
 
   void wait(EmulatedWait place, const char* call) {
@@ -85,22 +98,70 @@ class Block {
 
   void begin_use(const void* storage) {
     const auto last = last_uses_.find(storage);
-    if (last == last_uses_.end() || last->second < barriers_) return;
+    if (last == last_uses_.end() || last->second < barriers_[block()]) return;
     error_ = "temporary storage is used again without a barrier";
   }
-  void end_use(const void* storage) { last_uses_[storage] = barriers_; }
+  void end_use(const void* storage) { last_uses_[storage] = barriers_[block()]; }
+  /// The block of the running thread, in its cluster.
+  std::size_t block() const { return running_ / block_threads_; }
 
-  static Block& current() { return *current_; }
+  static Cluster& current() { return *current_; }
 
  private:
   static void enter() {
-    Block& block = *current_;
-    block.kernel_();
-    block.threads_[block.running_].has_ended = true;
-    block.leave();
+    Cluster& cluster = *current_;
+    cluster.kernel_();
+    cluster.threads_[cluster.running_].has_ended = true;
+    cluster.leave();
   }
   void leave() {
     if (_setjmp(threads_[running_].state) == 0) _longjmp(scheduler_, 1);
+  }
+
+  /// Runs all warps to their next wait, or those of one block.
+  std::string run_warps(bool is_alone, std::size_t block) {
+    std::shuffle(warps_.begin(), warps_.end(), random_);
+    for (const unsigned warp : warps_) {
+      if (is_alone && warp * kWarpThreads / block_threads_ != block) continue;
+      if (std::string error = run_warp(warp); !error.empty()) return error;
+      if (!error_.empty()) return error_;
+    }
+    return {};
+  }
+  /// Lets the threads of a block go on that all wait at a barrier. Returns whether they do, or some
+  /// of them can run.
+  bool release_block(std::size_t block) {
+    const auto its = std::span(threads_).subspan(block * block_threads_, block_threads_);
+    if (release(its, EmulatedWait::block)) {
+      ++barriers_[block];
+      return true;
+    }
+    return std::ranges::any_of(
+        its, [](const Thread& t) { return !t.has_ended && t.wait == EmulatedWait::nothing; });
+  }
+
+  static bool has_ended(std::span<const Thread> threads) {
+    return std::ranges::all_of(threads, [](const Thread& t) { return t.has_ended; });
+  }
+  /// Lets threads go on if all that have not ended wait for each other. Returns whether they do.
+  static bool release(std::span<Thread> threads, EmulatedWait place) {
+    const auto waits = [&](const Thread& t) { return t.wait == place && !t.has_ended; };
+    const auto first = std::ranges::find_if(threads, waits);
+    if (first == threads.end()) return false;
+    for (const Thread& t : threads) {
+      if (!t.has_ended && (t.wait != place || std::strcmp(t.call, first->call) != 0)) return false;
+    }
+    for (Thread& t : threads) t.wait = EmulatedWait::nothing;
+    return true;
+  }
+  /// Names two calls in which threads wait for ever.
+  std::string stuck() const {
+    const auto alive = [](const Thread& t) { return !t.has_ended; };
+    const char* const one = std::ranges::find_if(threads_, alive)->call;
+    for (const Thread& t : threads_) {
+      if (!t.has_ended && std::strcmp(t.call, one) != 0) return differ(one, t.call);
+    }
+    return std::string("some threads wait in ") + one + " for others that do not come";
   }
 
   static std::string differ(const char* one, const char* other) {
@@ -136,7 +197,8 @@ class Block {
 
   void resume(unsigned thread) {
     running_ = thread;
-    threadIdx.x = thread;
+    threadIdx.x = thread % block_threads_;
+    blockIdx.x = first_block_ + thread / block_threads_;
     Thread& t = threads_[thread];
     if (_setjmp(scheduler_) != 0) return;
     if (t.has_begun) _longjmp(t.state, 1);
@@ -144,14 +206,16 @@ class Block {
     setcontext(&t.start);
   }
 
-  inline static Block* current_ = nullptr;
+  inline static Cluster* current_ = nullptr;
   const std::function<void()>& kernel_;
   std::mt19937_64& random_;
+  unsigned first_block_;
+  unsigned block_threads_;
   std::vector<Thread> threads_;
   std::vector<unsigned> warps_;
+  std::vector<std::uint64_t> barriers_;  // of each block, that all of its threads have passed
   jmp_buf scheduler_;
   unsigned running_ = 0;
-  std::uint64_t barriers_ = 0;                      // of the block, that all have passed
   std::map<const void*, std::uint64_t> last_uses_;  // barriers at the end of a use of storage
   std::string error_;
 };
@@ -161,22 +225,22 @@ class Block {
 std::string run_emulated(const EmulatedLaunch& launch, const std::function<void()>& kernel) {
   std::mt19937_64 random(launch.seed);
   gridDim.x = launch.blocks;
-  for (unsigned block = 0; block < launch.blocks; ++block) {
-    blockIdx.x = block;
-    std::string error = Block(launch.threads, random, kernel).run();
+  clusterDim.x = launch.cluster;
+  for (unsigned block = 0; block < launch.blocks; block += launch.cluster) {
+    std::string error = Cluster(launch, block, random, kernel).run();
     if (!error.empty()) return error;
   }
   return {};
 }
 
-void wait_emulated(EmulatedWait place, const char* call) { Block::current().wait(place, call); }
+void wait_emulated(EmulatedWait place, const char* call) { Cluster::current().wait(place, call); }
 
-void begin_emulated_use(const void* storage) { Block::current().begin_use(storage); }
-void end_emulated_use(const void* storage) { Block::current().end_use(storage); }
+void begin_emulated_use(const void* storage) { Cluster::current().begin_use(storage); }
+void end_emulated_use(const void* storage) { Cluster::current().end_use(storage); }
 
 std::uint64_t& emulated_value(unsigned thread) {
-  static std::array<std::uint64_t, kMaxThreads> values;
-  return values[thread];
+  static std::array<std::uint64_t, kMaxCluster * kMaxThreads> values;
+  return values[Cluster::current().block() * kMaxThreads + thread];
 }
 
 }  // namespace kvarena::test

@@ -5,8 +5,9 @@
 /// schedules, are compiled for the host and checked on machines without a GPU. Each thread is a
 /// coroutine (ucontext), and runs until it waits for its warp or its thread block. Which runs next
 /// is random, so a result that depends on the order shows: a barrier is missing. Thread blocks run
-/// one after another, and what they have in shared memory is what the last one left there. All of
-/// it is for one thread of the host.
+/// one after another, and what they have in shared memory is what the last one left there; those of
+/// a cluster run together, and the kernel gives each its own. All of it is for one thread of the
+/// host.
 
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@ namespace kvarena::test {
 struct EmulatedLaunch {
   unsigned blocks = 1;
   unsigned threads = 1024;  ///< 32 .. 1024
+  unsigned cluster = 1;     ///< thread blocks of a cluster: 1 .. 8; `blocks` are whole clusters
   std::uint64_t seed = 0;   ///< of the order of the threads
 };
 
@@ -26,9 +28,9 @@ struct EmulatedLaunch {
 std::string run_emulated(const EmulatedLaunch& launch, const std::function<void()>& kernel);
 
 /// What a thread waits for.
-enum class EmulatedWait : std::uint8_t { nothing, warp, block };
-/// Waits until all threads of the warp, or all that have not ended of the block, wait in the same
-/// call.
+enum class EmulatedWait : std::uint8_t { nothing, warp, block, cluster };
+/// Waits until all threads of the warp, or all that have not ended of the block or cluster, wait in
+/// the same call.
 void wait_emulated(EmulatedWait place, const char* call);
 /// A function of CUB uses temporary storage, which begin and end in all threads. It is an error to
 /// use the same storage again without a barrier of the block in between.

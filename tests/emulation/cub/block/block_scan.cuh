@@ -34,6 +34,10 @@ class BlockScan {
     all = storage_.all;
     kvarena::test::end_emulated_use(&storage_);
   }
+  void InclusiveSum(T value, T& with, T& all) {
+    ExclusiveSum(value, with, all);
+    with += value;
+  }
   void ExclusiveSum(T value, T& before) {
     T all;
     ExclusiveSum(value, before, all);
