@@ -10,6 +10,15 @@ namespace kvarena::kernels {
 namespace decode_schedule {
 namespace {
 
+/// Makes the schedule of a step for a number of warps.
+template <int kAttentionWarps>
+__global__ void __launch_bounds__(kThreads, 1)
+    write_schedule(const __grid_constant__ DecodeScheduleParams p,
+                   const __grid_constant__ DecodeWorkspace w, CutShape shape,
+                   const __grid_constant__ Limits limits) {
+  make_schedule<kAttentionWarps>(p, w, shape, limits);
+}
+
 /// A schedule for a number of warps.
 struct WarpsSchedule {
   int warps;

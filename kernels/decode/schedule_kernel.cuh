@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The kernel that makes a decode schedule. It decides the length of parts, and the row and place
-/// of each part. It reads only the lengths of all rows. A thread first handles a row, then a part.
+/// How thread blocks make a decode schedule. They decide the length of parts, and the row and place
+/// of each part. They read only the lengths of all rows. A thread first handles a row, then a part.
 /// Rows are taken in tiles of kThreads rows; most steps are one tile. Where there are many parts,
 /// several thread blocks compute the same and each writes its share, because one multiprocessor
 /// needs about 2 us to write 1,024 parts. Included by schedule.cu, and by a test that runs it on
@@ -166,10 +166,8 @@ __device__ inline void write_tile(const Context& c, const Row& row, const Rank& 
 /// Makes the schedule of a step. The number of warps of a thread block of attention, or of a
 /// cluster of them, is a constant, so that the compiler divides by it with a multiplication.
 template <int kAttentionWarps>
-__global__ void __launch_bounds__(kThreads, 1)
-    write_schedule(const __grid_constant__ DecodeScheduleParams p,
-                   const __grid_constant__ DecodeWorkspace w, CutShape shape,
-                   const __grid_constant__ Limits limits) {
+__device__ inline void make_schedule(const DecodeScheduleParams& p, const DecodeWorkspace& w,
+                                     CutShape shape, const Limits& limits) {
   __shared__ Shared shared;
   shape.warps = kAttentionWarps;
   const Context c{p, w, shape, limits, shared};

@@ -115,12 +115,10 @@ class PrefixCache {
   /// Takes back what was told behind `length`: what is not published there is unregistered. An undo
   /// `unpublishes` too: what the sequence has published there was never written.
   void untell(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept;
-  /// The sequence is about to be cut. Does what untell does. Doubts about what goes are over.
+  /// The sequence is about to be cut. Does what untell does, and gives up what is left of a chain
+  /// that is not whole. Doubts about what goes are over.
   void cut(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept {
-    const std::int64_t keep = length / static_cast<std::int64_t>(block_size_);
-    if (!is_whole(owner.slot) && has_registered(owner, static_cast<std::int32_t>(keep))) {
-      give_up(owner);
-    }
+    if (!unpublishes && gives_up_rest(owner, length)) give_up(owner);
     std::int32_t& doubt = chains_[owner.slot].doubt;
     if (length <= doubt) doubt = PrefixChain::kNoDoubt;
     untell(owner, length, unpublishes);
@@ -267,6 +265,9 @@ class PrefixCache {
   bool is_whole(std::uint32_t slot) const noexcept {
     return chains_[slot].blocks != 0 && index_.is_current(chains_[slot].last);
   }
+  /// Whether a cut to this length takes registered blocks from a sequence with an account whose
+  /// chain is not whole.
+  bool gives_up_rest(const Owner& owner, std::int64_t length) const noexcept;
   /// Whether a sequence's own block `number` is registered. False when it has no such block.
   bool has_registered(const Owner& owner, std::int32_t number) const noexcept;
   /// The leading blocks of a sequence's prefix that are registered.

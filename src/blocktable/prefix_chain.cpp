@@ -277,7 +277,7 @@ void PrefixCache::untell(const Owner& owner, std::int64_t length, bool unpublish
   c.known = static_cast<std::int32_t>(length);
 }
 
-/// It gives up while its chain is whole: what is not published ends the chain.
+/// It gives up first: what is not published ends the chain.
 void PrefixCache::end(const Owner& owner) noexcept {
   give_up(owner);
   abort_written(owner);

@@ -155,6 +155,12 @@ bool PrefixCache::has_registered(const Owner& owner, std::int32_t number) const 
          block.generation == owner.table.generation_at(owner.pages, number);
 }
 
+bool PrefixCache::gives_up_rest(const Owner& owner, std::int64_t length) const noexcept {
+  const auto keep = static_cast<std::int32_t>(length / static_cast<std::int64_t>(block_size_));
+  return account_of(owner.slot) != SaltAccounts::kNone && length < owner.sequence.length &&
+         !is_whole(owner.slot) && has_registered(owner, keep);
+}
+
 /// When the end of the chain has gone, the sequence still has the blocks in front of that. Its last
 /// own one that is registered names them, if it is as far behind the beginning as in the table:
 /// blocks that an engine handed over may be elsewhere.

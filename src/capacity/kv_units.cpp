@@ -153,8 +153,13 @@ std::int64_t peak_bytes(std::span<const GroupMemory> groups, std::int64_t length
 }
 
 std::string formula_of(const GroupMemory& group) {
-  if (group.block_size_tokens == 0)
+  if (group.block_size_tokens == 0 && group.paged.rollback_tokens > 0) {
+    return fmt::format("{} B x (1 + min(tokens, {}))", grouped(group.unit_bytes),
+                       group.paged.rollback_tokens);
+  }
+  if (group.block_size_tokens == 0) {
     return fmt::format("{} B + 0 x tokens", grouped(group.unit_bytes));
+  }
   const std::string token =
       grouped(plus(group.bytes_per_token, group.index_bytes_per_token)) + " B";
   if (group.kind == CacheKind::window) {

@@ -62,7 +62,10 @@ Status read_tokens(std::span<const std::int32_t> tokens, CacheObject& object) no
     if (count > 0 && tokens[at] >= 0) row.tokens = tokens.subspan(at, count);
     at += count;
   }
-  return at == tokens.size() ? Status{} : too_small(tokens.size(), at);
+  if (at == tokens.size()) return {};
+  const auto needed = static_cast<std::int64_t>(at);
+  return invalid_argument(Resource::span_size, static_cast<std::int64_t>(tokens.size()), needed,
+                          needed);
 }
 
 kvarena_device_batch to_c(const DeviceBatch& batch) noexcept {

@@ -16,13 +16,6 @@
 
 #undef __shared__
 #define __shared__ static
-#undef __global__
-#define __global__ inline
-#undef __launch_bounds__
-#define __launch_bounds__(...)
-#undef __grid_constant__
-#define __grid_constant__
-
 /// An index of a thread, or a number of thread blocks, along the only axis in use.
 struct EmulatedIndex {
   unsigned x = 0;
@@ -32,109 +25,119 @@ extern EmulatedIndex blockIdx;
 extern EmulatedIndex gridDim;
 extern EmulatedIndex clusterDim;  ///< thread blocks of a cluster
 
+using kvarena::test::CallSite;
+
 /// Gives a value to the warp, waits, and returns take() of the values that it was given.
 template <class T, class Take>
-auto exchange_emulated(const char* call, T value, Take&& take) {
+auto exchange_emulated(const CallSite& site, T value, Take&& take) {
   using kvarena::test::EmulatedWait;
   static_assert(sizeof(T) <= 8);
   const unsigned first = threadIdx.x / 32 * 32;
   std::uint64_t& own = kvarena::test::emulated_value(threadIdx.x);
   own = 0;
   std::memcpy(&own, &value, sizeof(T));
-  kvarena::test::wait_emulated(EmulatedWait::warp, call);
+  kvarena::test::wait_emulated(EmulatedWait::warp, site);
   const auto of_lane = [&](unsigned lane) {
     T its;
     std::memcpy(&its, &kvarena::test::emulated_value(first + lane), sizeof(T));
     return its;
   };
   const auto result = take(of_lane);
-  kvarena::test::wait_emulated(EmulatedWait::warp, call);  // all have read
+  kvarena::test::wait_emulated(EmulatedWait::warp, site);  // all have read
   return result;
 }
 /// Returns the values of all lanes, put together by put(sum, value).
 template <class T, class Put>
-T reduce_emulated(const char* call, T value, Put&& put) {
-  return exchange_emulated(call, value, [&](const auto& of_lane) {
+T reduce_emulated(const CallSite& site, T value, Put&& put) {
+  return exchange_emulated(site, value, [&](const auto& of_lane) {
     T sum = of_lane(0);
     for (unsigned lane = 1; lane < 32; ++lane) sum = put(sum, of_lane(lane));
     return sum;
   });
 }
 
-inline void __syncthreads() {
-  kvarena::test::wait_emulated(kvarena::test::EmulatedWait::block, __func__);
+inline void __syncthreads(const CallSite& site = CallSite::current()) {
+  kvarena::test::wait_emulated(kvarena::test::EmulatedWait::block, site);
 }
-inline void __syncwarp() {
-  kvarena::test::wait_emulated(kvarena::test::EmulatedWait::warp, __func__);
+inline void __syncwarp(const CallSite& site = CallSite::current()) {
+  kvarena::test::wait_emulated(kvarena::test::EmulatedWait::warp, site);
 }
 /// For thread blocks of 1,024 threads.
-inline int __syncthreads_count(int value) {
+inline int __syncthreads_count(int value, const CallSite& site = CallSite::current()) {
   using namespace kvarena::test;
   emulated_value(threadIdx.x) = value != 0 ? 1 : 0;
-  wait_emulated(EmulatedWait::block, __func__);
+  wait_emulated(EmulatedWait::block, site);
   int count = 0;
   for (unsigned thread = 0; thread < 1024; ++thread) count += emulated_value(thread) != 0 ? 1 : 0;
-  wait_emulated(EmulatedWait::block, __func__);
+  wait_emulated(EmulatedWait::block, site);
   return count;
 }
-inline int __syncthreads_and(int value) { return __syncthreads_count(value) == 1024 ? 1 : 0; }
-inline int __syncthreads_or(int value) { return __syncthreads_count(value) > 0 ? 1 : 0; }
+inline int __syncthreads_and(int value, const CallSite& site = CallSite::current()) {
+  return __syncthreads_count(value, site) == 1024 ? 1 : 0;
+}
+inline int __syncthreads_or(int value, const CallSite& site = CallSite::current()) {
+  return __syncthreads_count(value, site) > 0 ? 1 : 0;
+}
 
 template <class T>
-T __shfl_sync(unsigned, T value, int lane) {
-  return exchange_emulated(__func__, value, [&](const auto& of_lane) {
-    return of_lane(static_cast<unsigned>(lane) % 32);
-  });
+T __shfl_sync(unsigned, T value, int lane, const CallSite& site = CallSite::current()) {
+  return exchange_emulated(
+      site, value, [&](const auto& of_lane) { return of_lane(static_cast<unsigned>(lane) % 32); });
 }
 template <class T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
+T __shfl_xor_sync(unsigned, T value, int mask, const CallSite& site = CallSite::current()) {
   const unsigned lane = (threadIdx.x % 32) ^ static_cast<unsigned>(mask);
-  return exchange_emulated(__func__, value, [&](const auto& of_lane) { return of_lane(lane); });
+  return exchange_emulated(site, value, [&](const auto& of_lane) { return of_lane(lane); });
 }
 template <class T>
-T __shfl_up_sync(unsigned, T value, unsigned delta) {
+T __shfl_up_sync(unsigned, T value, unsigned delta, const CallSite& site = CallSite::current()) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned from = lane >= delta ? lane - delta : lane;
-  return exchange_emulated(__func__, value, [&](const auto& of_lane) { return of_lane(from); });
+  return exchange_emulated(site, value, [&](const auto& of_lane) { return of_lane(from); });
 }
 template <class T>
-T __shfl_down_sync(unsigned, T value, unsigned delta) {
+T __shfl_down_sync(unsigned, T value, unsigned delta, const CallSite& site = CallSite::current()) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned from = lane + delta < 32 ? lane + delta : lane;
-  return exchange_emulated(__func__, value, [&](const auto& of_lane) { return of_lane(from); });
+  return exchange_emulated(site, value, [&](const auto& of_lane) { return of_lane(from); });
 }
 template <class T>
-unsigned __match_any_sync(unsigned, T value) {
-  return exchange_emulated(__func__, value, [&](const auto& of_lane) {
+unsigned __match_any_sync(unsigned, T value, const CallSite& site = CallSite::current()) {
+  return exchange_emulated(site, value, [&](const auto& of_lane) {
     unsigned same = 0;
     for (unsigned lane = 0; lane < 32; ++lane) same |= of_lane(lane) == value ? 1U << lane : 0U;
     return same;
   });
 }
 template <class T>
-T __reduce_min_sync(unsigned, T value) {
-  return reduce_emulated(__func__, value, [](T a, T b) { return b < a ? b : a; });
+T __reduce_min_sync(unsigned, T value, const CallSite& site = CallSite::current()) {
+  return reduce_emulated(site, value, [](T a, T b) { return b < a ? b : a; });
 }
 template <class T>
-T __reduce_add_sync(unsigned, T value) {
-  return reduce_emulated(__func__, value, [](T a, T b) { return static_cast<T>(a + b); });
+T __reduce_add_sync(unsigned, T value, const CallSite& site = CallSite::current()) {
+  return reduce_emulated(site, value, [](T a, T b) { return static_cast<T>(a + b); });
 }
 template <class T>
-T __reduce_max_sync(unsigned, T value) {
-  return reduce_emulated(__func__, value, [](T a, T b) { return a < b ? b : a; });
+T __reduce_max_sync(unsigned, T value, const CallSite& site = CallSite::current()) {
+  return reduce_emulated(site, value, [](T a, T b) { return a < b ? b : a; });
 }
-inline unsigned __reduce_or_sync(unsigned, unsigned value) {
-  return reduce_emulated(__func__, value, [](unsigned a, unsigned b) { return a | b; });
+inline unsigned __reduce_or_sync(unsigned, unsigned value,
+                                 const CallSite& site = CallSite::current()) {
+  return reduce_emulated(site, value, [](unsigned a, unsigned b) { return a | b; });
 }
-inline unsigned __ballot_sync(unsigned, bool value) {
-  return exchange_emulated(__func__, value, [](const auto& of_lane) {
+inline unsigned __ballot_sync(unsigned, bool value, const CallSite& site = CallSite::current()) {
+  return exchange_emulated(site, value, [](const auto& of_lane) {
     unsigned ballot = 0;
     for (unsigned lane = 0; lane < 32; ++lane) ballot |= of_lane(lane) ? 1U << lane : 0U;
     return ballot;
   });
 }
-inline bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
-inline bool __all_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) == ~0U; }
+inline bool __any_sync(unsigned mask, bool value, const CallSite& site = CallSite::current()) {
+  return __ballot_sync(mask, value, site) != 0;
+}
+inline bool __all_sync(unsigned mask, bool value, const CallSite& site = CallSite::current()) {
+  return __ballot_sync(mask, value, site) == ~0U;
+}
 
 /// One thread runs at a time.
 template <class T>

@@ -3,13 +3,14 @@
 #include "emulation/intrinsics.hpp"
 
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
-#include <memory>
+#include <new>
 #include <numeric>
 #include <random>
 #include <span>
@@ -27,14 +28,48 @@ constexpr unsigned kWarpThreads = 32;
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxCluster = 8;
 constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+constexpr std::size_t kGuardBytes = std::size_t{4} << 10;  // of these, the lowest
 
 struct Thread {
   ucontext_t start;  // the context in which it begins
   jmp_buf state;     // where it waits; jumping there makes no system call, as swapcontext does
   bool has_begun = false;
   EmulatedWait wait = EmulatedWait::nothing;
-  const char* call = "";
+  CallSite site;
   bool has_ended = false;
+};
+
+/// The stacks of threads, which take memory where they are used. What goes beyond one faults.
+class Stacks {
+ public:
+  Stacks() = default;
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+  ~Stacks() { release(); }
+
+  /// Makes room for so many threads.
+  void have(std::size_t threads) {
+    if (threads <= threads_) return;
+    release();
+    threads_ = threads;
+    void* const all = mmap(nullptr, threads * kStackBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<char*>(all);
+    static_cast<void>(madvise(base_, threads * kStackBytes, MADV_NOHUGEPAGE));
+    for (std::size_t i = 0; i < threads; ++i) {
+      static_cast<void>(mprotect(base_ + i * kStackBytes, kGuardBytes, PROT_NONE));
+    }
+  }
+  char* at(std::size_t thread) const { return base_ + thread * kStackBytes; }
+
+ private:
+  void release() {
+    if (base_ != nullptr) munmap(base_, threads_ * kStackBytes);
+    base_ = nullptr;
+  }
+  char* base_ = nullptr;
+  std::size_t threads_ = 0;
 };
 
 /// A cluster of thread blocks that run together.
@@ -50,11 +85,12 @@ class Cluster {
         warps_(threads_.size() / kWarpThreads),
         barriers_(launch.cluster) {
     std::iota(warps_.begin(), warps_.end(), 0U);
-    static const std::unique_ptr<char[]> stacks(new char[kMaxCluster * kMaxThreads * kStackBytes]);
+    static Stacks stacks;
+    stacks.have(threads_.size());
     for (std::size_t i = 0; i < threads_.size(); ++i) {
       ucontext_t& context = threads_[i].start;
       getcontext(&context);
-      context.uc_stack.ss_sp = stacks.get() + i * kStackBytes;
+      context.uc_stack.ss_sp = stacks.at(i);
       context.uc_stack.ss_size = kStackBytes;
       context.uc_link = nullptr;
       makecontext(&context, &Cluster::enter, 0);
@@ -89,10 +125,10 @@ class Cluster {
     return {};
   }
 
-  void wait(EmulatedWait place, const char* call) {
+  void wait(EmulatedWait place, const CallSite& site) {
     Thread& t = threads_[running_];
     t.wait = place;
-    t.call = call;
+    t.site = site;
     leave();
   }
 
@@ -149,7 +185,7 @@ class Cluster {
     const auto first = std::ranges::find_if(threads, waits);
     if (first == threads.end()) return false;
     for (const Thread& t : threads) {
-      if (!t.has_ended && (t.wait != place || std::strcmp(t.call, first->call) != 0)) return false;
+      if (!t.has_ended && (t.wait != place || !is_same(t.site, first->site))) return false;
     }
     for (Thread& t : threads) t.wait = EmulatedWait::nothing;
     return true;
@@ -157,15 +193,22 @@ class Cluster {
   /// Names two calls in which threads wait for ever.
   std::string stuck() const {
     const auto alive = [](const Thread& t) { return !t.has_ended; };
-    const char* const one = std::ranges::find_if(threads_, alive)->call;
+    const CallSite one = std::ranges::find_if(threads_, alive)->site;
     for (const Thread& t : threads_) {
-      if (!t.has_ended && std::strcmp(t.call, one) != 0) return differ(one, t.call);
+      if (!t.has_ended && !is_same(t.site, one)) return differ(one, t.site);
     }
-    return std::string("some threads wait in ") + one + " for others that do not come";
+    return "some threads wait at " + text_of(one) + " for others that do not come";
   }
 
-  static std::string differ(const char* one, const char* other) {
-    return std::string("some threads wait in ") + one + " and others in " + other;
+  static std::string text_of(const CallSite& site) {
+    return std::string(site.file_name()) + ":" + std::to_string(site.line());
+  }
+  static bool is_same(const CallSite& one, const CallSite& other) {
+    return one.line() == other.line() && one.column() == other.column() &&
+           std::strcmp(one.file_name(), other.file_name()) == 0;
+  }
+  static std::string differ(const CallSite& one, const CallSite& other) {
+    return "some threads wait at " + text_of(one) + " and others at " + text_of(other);
   }
 
   /// Runs the lanes of a warp to their next wait; half of the time on to a wait for the block, so
@@ -185,10 +228,8 @@ class Cluster {
       const auto in_warp = [](const Thread& t) { return t.wait == EmulatedWait::warp; };
       if (std::ranges::none_of(lanes, in_warp)) return {};
       for (const Thread& t : lanes) {
-        if (t.has_ended) return std::string("some lanes have ended and others wait in ") + t.call;
-        if (!in_warp(t) || std::strcmp(t.call, lanes[0].call) != 0) {
-          return differ(lanes[0].call, t.call);
-        }
+        if (t.has_ended) return "some lanes have ended and others have not";
+        if (!in_warp(t) || !is_same(t.site, lanes[0].site)) return differ(lanes[0].site, t.site);
       }
       for (Thread& t : lanes) t.wait = EmulatedWait::nothing;
     } while (goes_on);
@@ -233,7 +274,9 @@ std::string run_emulated(const EmulatedLaunch& launch, const std::function<void(
   return {};
 }
 
-void wait_emulated(EmulatedWait place, const char* call) { Cluster::current().wait(place, call); }
+void wait_emulated(EmulatedWait place, const CallSite& site) {
+  Cluster::current().wait(place, site);
+}
 
 void begin_emulated_use(const void* storage) { Cluster::current().begin_use(storage); }
 void end_emulated_use(const void* storage) { Cluster::current().end_use(storage); }

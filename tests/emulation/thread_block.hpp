@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <string>
 
 namespace kvarena::test {
@@ -29,9 +30,11 @@ std::string run_emulated(const EmulatedLaunch& launch, const std::function<void(
 
 /// What a thread waits for.
 enum class EmulatedWait : std::uint8_t { nothing, warp, block, cluster };
-/// Waits until all threads of the warp, or all that have not ended of the block or cluster, wait in
-/// the same call.
-void wait_emulated(EmulatedWait place, const char* call);
+/// Where a kernel calls what waits.
+using CallSite = std::source_location;
+/// Waits until all threads of the warp, or all that have not ended of the block or cluster, wait at
+/// the same place of the kernel.
+void wait_emulated(EmulatedWait place, const CallSite& site);
 /// A function of CUB uses temporary storage, which begin and end in all threads. It is an error to
 /// use the same storage again without a barrier of the block in between.
 void begin_emulated_use(const void* storage);

@@ -16,16 +16,16 @@ namespace schedule = kernels::decode_schedule;
 void call(int warps, const kernels::DecodeScheduleParams& p, const kernels::DecodeWorkspace& w,
           const kernels::CutShape& cut, const schedule::Limits& limits) {
   switch (warps) {
-    case 1: return schedule::write_schedule<1>(p, w, cut, limits);
-    case 2: return schedule::write_schedule<2>(p, w, cut, limits);
-    case 3: return schedule::write_schedule<3>(p, w, cut, limits);
-    case 4: return schedule::write_schedule<4>(p, w, cut, limits);
-    case 6: return schedule::write_schedule<6>(p, w, cut, limits);
-    case 8: return schedule::write_schedule<8>(p, w, cut, limits);
-    case 12: return schedule::write_schedule<12>(p, w, cut, limits);
-    case 64: return schedule::write_schedule<64>(p, w, cut, limits);
-    case 80: return schedule::write_schedule<80>(p, w, cut, limits);
-    case 96: return schedule::write_schedule<96>(p, w, cut, limits);
+    case 1: return schedule::make_schedule<1>(p, w, cut, limits);
+    case 2: return schedule::make_schedule<2>(p, w, cut, limits);
+    case 3: return schedule::make_schedule<3>(p, w, cut, limits);
+    case 4: return schedule::make_schedule<4>(p, w, cut, limits);
+    case 6: return schedule::make_schedule<6>(p, w, cut, limits);
+    case 8: return schedule::make_schedule<8>(p, w, cut, limits);
+    case 12: return schedule::make_schedule<12>(p, w, cut, limits);
+    case 64: return schedule::make_schedule<64>(p, w, cut, limits);
+    case 80: return schedule::make_schedule<80>(p, w, cut, limits);
+    case 96: return schedule::make_schedule<96>(p, w, cut, limits);
     default: ADD_FAILURE() << "no schedule for " << warps << " warps";
   }
 }

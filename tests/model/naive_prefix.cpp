@@ -268,7 +268,8 @@ void NaivePrefix::register_tokens(SequenceId id, std::span<const std::int32_t> t
 void NaivePrefix::cut(SequenceId id, std::int64_t length) {
   Sequence& s = sequences_.at(id);
   const auto keep = static_cast<std::size_t>(length) / block_size_;
-  if (!is_whole(s) && has_registered(id, keep)) give_up(id);
+  const bool is_cut = length < tables_.sequences().at(id).length;
+  if (is_cut && !is_whole(s) && has_registered(id, keep)) give_up(id);
   if (s.doubt >= length) s.doubt = std::int64_t{1} << 60;
   untell(id, length);
 }

@@ -93,7 +93,7 @@ KVARENA_EXPORT std::int64_t bytes_at(std::span<const GroupMemory> groups,
 KVARENA_EXPORT std::int64_t peak_bytes(std::span<const GroupMemory> groups,
                                        std::int64_t length_tokens) noexcept;
 /// Returns the bytes of a sequence as a formula: "0 + 12,288 B x tokens", "0 + 12,288 B x
-/// min(tokens, 2,047)" or "3,145,728 B + 0 x tokens".
+/// min(tokens, 2,047)", "3,145,728 B + 0 x tokens" or "3,145,728 B x (1 + min(tokens, 3))".
 KVARENA_EXPORT std::string formula_of(const GroupMemory& group);
 
 }  // namespace kvarena::capacity

@@ -72,6 +72,7 @@ TEST(PlanOfStates, CountsTheStatesThatCanBeHadAgain) {
   EXPECT_EQ(pool_pages(state, alone, 5, 100, 8), 5 * 3 * 4 + 3 * 8) << "a state for each token";
   EXPECT_EQ(pool_units(state, 5, 100, 8), 5 * 4 + 8);
   EXPECT_EQ(pool_units(state, 5, 100, 100), 5 * (4 + 4));
+  EXPECT_EQ(formula_of(state), "6,144 B x (1 + min(tokens, 3))");
 }
 
 /// A group of all tokens and another one whose tokens can be taken back, and sequences of them.
@@ -82,6 +83,8 @@ struct TakenBack {
     rollback = below(7);
     sequences = 1 + below(4);
     step_tokens = std::max(sequences, 1 + below(30));
+    // A block of several KiB: pages have several blocks of the second group.
+    if (below(2) == 0) groups[0].block_size_tokens = 64;
     groups[1] = {.kind = PagedKind::window,
                  .layers = other,
                  .num_kv_heads = 1,
@@ -100,7 +103,7 @@ struct TakenBack {
     return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(end));
   }
   /// The pages that the plan counts.
-  std::int64_t pages() const {
+  std::int64_t pages() {
     const GroupLayout layout = GroupLayout::create(groups, kLength).value();
     std::int64_t sum = 0;
     for (std::size_t g = 0; g < 2; ++g) {
@@ -112,6 +115,7 @@ struct TakenBack {
       memory.block_size_tokens = is_its_state ? 0 : memory.paged.block_size_tokens;
       const PagedBlocks& blocks =
           is_its_state ? layout.states()[0].blocks : layout.parts()[g].blocks;
+      blocks_per_page = blocks.blocks_per_page;
       sum += pool_pages(memory, blocks, sequences, kLength, step_tokens);
     }
     return sum;
@@ -141,6 +145,7 @@ struct TakenBack {
   StatePlane plane{.dtype = DType::f32, .num_dims = 1, .shape = {256}};
   LayerGroup groups[2] = {
       {.layers = full, .num_kv_heads = 1, .head_dim_k = 32, .block_size_tokens = 4}};
+  std::int32_t blocks_per_page = 0;  ///< of the second group; set by pages()
   bool is_state = false;
   std::int32_t rollback = 0;
   std::int32_t sequences = 0;
@@ -151,6 +156,7 @@ struct TakenBack {
 // Sequences within the plan are never refused.
 TEST(PlanOfStates, APoolOfItsPagesHoldsWhatCanBeTakenBack) {
   const auto device = HostDevice::create({.streams = HostStreams::inline_calls}).value();
+  int with_large_pages = 0;
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     TakenBack game(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -163,6 +169,7 @@ TEST(PlanOfStates, APoolOfItsPagesHoldsWhatCanBeTakenBack) {
     options.max_step_tokens = static_cast<std::int32_t>(game.step_tokens);
     options.size.num_blocks = game.pages();
     options.checkpoint_every_tokens = 0;
+    with_large_pages += game.blocks_per_page > 1 && game.rollback > 0 ? 1 : 0;
     KvCache cache = KvCache::create(*device, options).value();
     std::vector<SequenceId> ids;
     for (int i = 0; i < game.sequences; ++i) ids.push_back(cache.create_sequence().value());
@@ -173,6 +180,7 @@ TEST(PlanOfStates, APoolOfItsPagesHoldsWhatCanBeTakenBack) {
       ASSERT_OK(cache.end_step());
     }
   }
+  EXPECT_GT(with_large_pages, 30);
 }
 
 TEST(PlanOfStates, ACacheOfItIsAsLargeAsPlanned) {

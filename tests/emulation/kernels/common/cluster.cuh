@@ -9,6 +9,8 @@
 namespace kvarena::kernels {
 
 inline int rank_in_cluster() { return static_cast<int>(blockIdx.x % clusterDim.x); }
-inline void sync_cluster() { test::wait_emulated(test::EmulatedWait::cluster, __func__); }
+inline void sync_cluster(const test::CallSite& site = test::CallSite::current()) {
+  test::wait_emulated(test::EmulatedWait::cluster, site);
+}
 
 }  // namespace kvarena::kernels
