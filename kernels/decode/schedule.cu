@@ -5,6 +5,8 @@
 #include "kernels/decode/schedule_kernel.cuh"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace kvarena::kernels {
 namespace decode_schedule {
@@ -24,11 +26,11 @@ struct WarpsSchedule {
   int warps;
   void (*kernel)(DecodeScheduleParams, DecodeWorkspace, CutShape, Limits);
 };
-constexpr WarpsSchedule kSchedules[] = {{1, write_schedule<1>},   {2, write_schedule<2>},
-                                        {3, write_schedule<3>},   {4, write_schedule<4>},
-                                        {6, write_schedule<6>},   {8, write_schedule<8>},
-                                        {12, write_schedule<12>}, {64, write_schedule<64>},
-                                        {80, write_schedule<80>}, {96, write_schedule<96>}};
+template <int... kWarpsOf>
+constexpr auto schedules_of(std::integer_sequence<int, kWarpsOf...>) noexcept {
+  return std::array{WarpsSchedule{kWarpsOf, write_schedule<kWarpsOf>}...};
+}
+constexpr auto kSchedules = schedules_of(AttentionWarps{});
 
 /// Checks whether `p` can be scheduled.
 Status check(const DecodeScheduleParams& p) noexcept {

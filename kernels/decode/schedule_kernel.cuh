@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace kvarena::kernels::decode_schedule {
 
@@ -193,6 +194,9 @@ __device__ inline void make_schedule(const DecodeScheduleParams& p, const Decode
     *static_cast<DecodeHeader*>(p.workspace) = {min(shared.total, shared.end), 0, 0, length.units};
   }
 }
+
+/// The warps of a thread block of attention, or of a cluster of them, that there is a schedule for.
+using AttentionWarps = std::integer_sequence<int, 1, 2, 3, 4, 6, 8, 12, 64, 80, 96>;
 
 /// Returns the thread blocks of a launch: one for each 256 parts, at most 32.
 inline int blocks_for(const DecodeWorkspace& workspace) noexcept {

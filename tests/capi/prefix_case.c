@@ -151,8 +151,12 @@ static void test_telling(kvarena_cache* cache, const int32_t* tokens) {
   EXPECT_OK(kvarena_step_begin(cache, NULL));
   EXPECT_STATUS(kvarena_step_append_tokens(cache, NULL, demands, 2, both, 31, 0, &batch),
                 KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_SPAN_SIZE);
-  EXPECT_STATUS(kvarena_step_append_tokens(cache, NULL, demands, 1, both, 32, 0, &batch),
-                KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_SPAN_SIZE);
+  const kvarena_status too_many =
+      kvarena_step_append_tokens(cache, NULL, demands, 1, both, 32, 0, &batch);
+  EXPECT_STATUS(too_many, KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_SPAN_SIZE);
+  char text[128];
+  kvarena_describe(&too_many, text, sizeof text);
+  CHECK(strcmp(text, "invalid span_size: got 32, expected 16 to 16") == 0);
   EXPECT_STATUS(kvarena_step_append_tokens(cache, NULL, demands, 2, NULL, 32, 0, &batch),
                 KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_POINTER);
   kvarena_recorded_step shape = SIZED(kvarena_recorded_step);

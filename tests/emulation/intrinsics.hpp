@@ -16,6 +16,7 @@
 
 #undef __shared__
 #define __shared__ static
+
 /// An index of a thread, or a number of thread blocks, along the only axis in use.
 struct EmulatedIndex {
   unsigned x = 0;
@@ -158,7 +159,6 @@ T atomicMax(T* to, T value) {
   if (old < value) *to = value;
   return old;
 }
-
 template <class T>
 T atomicCAS(T* to, T expected, T value) {
   const T old = *to;

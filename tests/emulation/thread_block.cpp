@@ -105,22 +105,14 @@ class Cluster {
       const bool is_alone = barriers_.size() > 1 && random_() % 2 == 0;
       const std::size_t block = is_alone ? random_() % barriers_.size() : 0;
       bool goes_on = false;
-      for (bool again = true; again;) {
+      do {
         if (std::string error = run_warps(is_alone, block); !error.empty()) return error;
-        again = is_alone && release_block(block);
-        goes_on = goes_on || again;
-      }
+      } while (is_alone && release_block(block));
       for (std::size_t b = 0; b < barriers_.size() && !is_alone; ++b) {
         goes_on = release_block(b) || goes_on;
       }
       goes_on = release(threads_, EmulatedWait::cluster) || goes_on;
-      const auto can_run = [](const Thread& t) {
-        return !t.has_ended && t.wait == EmulatedWait::nothing;
-      };
-      if (!goes_on && !is_alone && !has_ended(threads_) &&
-          std::ranges::none_of(threads_, can_run)) {
-        return stuck();
-      }
+      if (!goes_on && !is_alone && !has_ended(threads_)) return stuck();
     }
     return {};
   }

@@ -7,27 +7,20 @@
 #include "kernels/decode/schedule_kernel.cuh"
 #include "support/environment.hpp"
 
+#include <string>
+#include <utility>
+
 namespace kvarena::test {
 namespace {
 
 namespace schedule = kernels::decode_schedule;
 
-/// The kernel for so many warps.
-void call(int warps, const kernels::DecodeScheduleParams& p, const kernels::DecodeWorkspace& w,
-          const kernels::CutShape& cut, const schedule::Limits& limits) {
-  switch (warps) {
-    case 1: return schedule::make_schedule<1>(p, w, cut, limits);
-    case 2: return schedule::make_schedule<2>(p, w, cut, limits);
-    case 3: return schedule::make_schedule<3>(p, w, cut, limits);
-    case 4: return schedule::make_schedule<4>(p, w, cut, limits);
-    case 6: return schedule::make_schedule<6>(p, w, cut, limits);
-    case 8: return schedule::make_schedule<8>(p, w, cut, limits);
-    case 12: return schedule::make_schedule<12>(p, w, cut, limits);
-    case 64: return schedule::make_schedule<64>(p, w, cut, limits);
-    case 80: return schedule::make_schedule<80>(p, w, cut, limits);
-    case 96: return schedule::make_schedule<96>(p, w, cut, limits);
-    default: ADD_FAILURE() << "no schedule for " << warps << " warps";
-  }
+/// Calls the schedule for so many warps. Returns whether there is one.
+template <int... kWarps>
+bool make_schedule(std::integer_sequence<int, kWarps...>, int warps,
+                   const kernels::DecodeScheduleParams& p, const kernels::DecodeWorkspace& w,
+                   const kernels::CutShape& cut, const schedule::Limits& limits) {
+  return ((warps == kWarps && (schedule::make_schedule<kWarps>(p, w, cut, limits), true)) || ...);
 }
 
 TEST(EmulatedDecodeSchedule, EqualsThePlainOne) {
@@ -50,8 +43,12 @@ TEST(EmulatedDecodeSchedule, EqualsThePlainOne) {
     const EmulatedLaunch launch{.blocks = static_cast<unsigned>(schedule::blocks_for(w)),
                                 .threads = schedule::kThreads,
                                 .seed = seed};
-    ASSERT_EQ(run_emulated(launch, [&] { call(cut.warps, p, w, cut, limits); }), "")
-        << "seed " << seed;
+    bool is_made = true;
+    const std::string error = run_emulated(launch, [&] {
+      is_made = make_schedule(schedule::AttentionWarps{}, cut.warps, p, w, cut, limits) && is_made;
+    });
+    ASSERT_EQ(error, "") << "seed " << seed;
+    ASSERT_TRUE(is_made) << "no schedule for " << cut.warps << " warps";
     expect_schedule(c, workspace, seed);
   }
 }

@@ -55,7 +55,7 @@ struct BlockStats {
   std::int64_t referenced = 0;      ///< by state
   std::int64_t fenced = 0;          ///< by state
   std::int64_t evictable = 0;       ///< by state
-  std::int64_t offline = 0;         ///< by state; with groups, of pages in service alone
+  std::int64_t offline = 0;         ///< by state; with groups, only those of pages in service
   std::int64_t reserved = 0;        ///< promised to holders; still part of free + evictable
   std::int64_t watermark = 0;       ///< blocks that admission leaves available
   std::int64_t holders = 0;         ///< registered holders

@@ -22,8 +22,9 @@ struct SaltLimits {
   /// owner. An append of the salt's own sequences that lacks blocks uses them, the oldest first; so
   /// does reserve_capacity. With groups of layers a floor is unsupported (floor_blocks): a kept
   /// block is useful only with its windows and states, and each of these would hold a whole page.
-  /// It keeps blocks when they are given up: one that is raised later does not keep what was cached
-  /// before, and when kept blocks are forgotten or lost, older cached ones do not take their place.
+  /// A floor keeps blocks when they are given up. A floor that is set or raised later does not keep
+  /// what was cached before, and older cached blocks do not take the place of kept ones that are
+  /// forgotten or lost.
   /// A block is kept only with those in front of it, because it would go with them. One in front
   /// cannot be kept if it was registered before there was an account, if it waits to leave service,
   /// or if it is cached and all that the pool has left is promised to others.
